@@ -1,0 +1,1 @@
+"""The ``sched`` command: parse, call one service, print, exit code."""

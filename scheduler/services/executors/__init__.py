@@ -1,0 +1,1 @@
+"""How one claimed job is run: python, shell."""

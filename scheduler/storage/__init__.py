@@ -1,0 +1,1 @@
+"""The only importers of psycopg: connections, embedded PostgreSQL, migrations, and rows to models."""
