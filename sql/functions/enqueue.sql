@@ -1,0 +1,90 @@
+-- Enqueue one job, in the caller's transaction. Returns its id and whether it was created: an idempotency key that
+-- exists already returns the job that has it. p_run_at in the future makes it `scheduled`; a limit without a free
+-- slot makes it `waiting`.
+create or replace function sched.enqueue(
+  p_job_type text, p_payload jsonb default '{}', p_queue text default 'default', p_priority integer default 100,
+  p_run_at timestamptz default null, p_idempotency_key text default null, p_limit_key text default null,
+  p_max_attempts integer default 5, p_timeout interval default null
+) returns table (id bigint, is_created boolean)
+language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+  v_id bigint;
+  v_is_future boolean := p_run_at is not null and p_run_at > clock_timestamp();
+begin
+  if p_limit_key is not null and not exists (select from sched.limits l where l.key = p_limit_key) then
+    raise exception 'limit "%" is not defined: add it under "limits:" in a definition file and apply', p_limit_key
+      using errcode = 'invalid_parameter_value';
+  end if;
+  insert into sched.jobs (job_type, payload, queue, priority, status, waiting_for, available_at, idempotency_key,
+                          limit_key, max_attempts, timeout)
+  values (p_job_type, p_payload, p_queue, p_priority,
+          case when v_is_future then 'scheduled' when p_limit_key is not null then 'waiting' else 'pending' end,
+          case when not v_is_future then p_limit_key end,
+          coalesce(p_run_at, clock_timestamp()), p_idempotency_key, p_limit_key, p_max_attempts, p_timeout)
+  on conflict do nothing
+  returning jobs.id into v_id;
+  if v_id is null then
+    return query select j.id, false from sched.jobs j where j.idempotency_key = p_idempotency_key;
+    return;
+  end if;
+  if p_limit_key is not null and not v_is_future then
+    perform sched.admit(array[p_limit_key]);
+  elsif not v_is_future then
+    perform sched.wake(array[p_queue]);
+  end if;
+  return query select v_id, true;
+end
+$$;
+
+-- Run a schedule now: a job with origin manual and no logical date, under the definition in force. Obeys overlap:
+-- returns outcome `enqueued` with the job, or `overlap` (nothing made, an earlier job is unfinished), or `not_found`.
+create or replace function sched.trigger(p_schedule text, p_actor text, p_reason text default null)
+returns table (outcome text, job_id bigint)
+language plpgsql volatile as $$
+declare
+  v record;
+  v_unfinished bigint;
+  v_keys text[];
+begin
+  select s.id, s.name, r.* into v
+  from sched.schedules s
+  join sched.schedule_revisions r on r.schedule_id = s.id and r.revision = s.revision
+  where s.name = p_schedule and s.retired_at is null;
+  if not found then
+    outcome := 'not_found';
+    return next;
+    return;
+  end if;
+  if v.overlap <> 'allow' then
+    v_keys := array[sched.overlap_key(v.id)];
+  end if;
+  if v.limit_key is not null then
+    v_keys := v_keys || v.limit_key;
+  end if;
+  perform sched.lock_keys(v_keys);
+  select count(*) into v_unfinished
+  from sched.jobs j
+  where j.schedule_id = v.id and j.origin <> 'backfill' and j.status in ('scheduled', 'waiting', 'pending', 'running');
+  if (v.overlap = 'skip' and v_unfinished > 0) or (v.overlap = 'queue_one' and v_unfinished > 1) then
+    outcome := 'overlap';
+    return next;
+    return;
+  end if;
+
+  insert into sched.jobs (job_type, run, payload, status, waiting_for, origin, queue, priority, max_attempts, timeout,
+                          retry_base, retry_max, retry_jitter, schedule_id, schedule, revision, overlap_key, limit_key)
+  values (v.job_type, v.run, v.payload, case when v_keys is null then 'pending' else 'waiting' end, v_keys[1],
+          'manual', v.queue, v.priority, v.max_attempts, v.timeout, v.retry_base, v.retry_max, v.retry_jitter,
+          v.id, v.name, v.revision, case when v.overlap <> 'allow' then v_keys[1] end, v.limit_key)
+  returning jobs.id into job_id;
+  insert into sched.events (kind, schedule_id, job_id, actor, reason)
+  values ('triggered', v.id, job_id, p_actor, p_reason);
+  perform sched.admit(v_keys);
+  if v_keys is null then
+    perform sched.wake(array[v.queue]);
+  end if;
+  outcome := 'enqueued';
+  return next;
+end
+$$;

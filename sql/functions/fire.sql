@@ -1,0 +1,350 @@
+-- Firing: turn due occurrences into jobs, and give every other one an outcome with a reason. All policies live here,
+-- because `sched tick` and pg_cron host the same function. Time arithmetic does not: occurrences come planned.
+
+-- The next due occurrences that can be decided, at most p_limit: the newest due first among those that do not depend
+-- on their order, then the oldest, so that a backlog never makes fresh dates late. Left alone are dates inside an
+-- open pause that keeps them, and late dates of `catchup: latest` until the schedule is planned up to now. Both
+-- reads walk occurrences_due.
+create or replace function sched.due_batch(p_now timestamptz, p_limit integer)
+returns table (schedule_id integer, logical_date timestamptz)
+language sql volatile as $$
+  with decidable as not materialized (
+    select o.schedule_id, o.logical_date, o.due_at,
+           p_now - o.due_at > r.grace or r.overlap in ('skip', 'queue_one', 'cancel_running') as in_order
+    from sched.occurrences o
+    join sched.schedules s on s.id = o.schedule_id
+    join sched.schedule_revisions r on r.schedule_id = o.schedule_id and r.revision = o.revision
+    where o.state = 'planned'
+      and o.due_at <= p_now
+      and (p_now - o.due_at <= r.grace or r.catchup <> 'latest' or p_now - o.due_at > r.max_age
+           or s.planned_until >= p_now or s.retired_at is not null)
+      and not exists (
+        select from sched.pauses p
+        where p.schedule_id = o.schedule_id and p.keep
+          and p.from_at <= o.due_at and (p.until_at is null or p.until_at > p_now)
+      )
+  ), found as (
+    (select d.* from decidable d order by d.due_at, d.schedule_id, d.logical_date limit p_limit)
+    union
+    (select d.* from decidable d order by d.due_at desc, d.schedule_id desc, d.logical_date desc limit p_limit)
+  ), ordered as (
+    -- Dates whose fate depends on their order are only taken from the oldest end.
+    select f.schedule_id, f.logical_date
+    from found f
+    order by f.in_order, f.due_at, f.schedule_id, f.logical_date
+    limit p_limit
+  )
+  select o.schedule_id, o.logical_date from ordered o
+$$;
+
+-- Whether a pause decides a date due then: pauses are judged by due_at, whenever the date is looked at.
+create or replace function sched.is_paused(p_schedule_id integer, p_due_at timestamptz) returns boolean
+language sql stable as $$
+  select exists (
+    select from sched.pauses p
+    where p.schedule_id = p_schedule_id and not p.keep
+      and p.from_at <= p_due_at and (p.until_at is null or p_due_at < p.until_at)
+  )
+$$;
+
+-- Start of the first interval coalesced into the date p_before by earlier passes; null when there is none.
+create or replace function sched.coalesced_from(p_schedule_id integer, p_before timestamptz) returns timestamptz
+language sql stable as $$
+  select min(o.interval_start)
+  from sched.occurrences o
+  where o.schedule_id = p_schedule_id
+    and o.logical_date < p_before
+    and o.state = 'missed' and o.reason = 'coalesced'
+    and o.logical_date > coalesce((
+      select e.logical_date
+      from sched.occurrences e
+      where e.schedule_id = p_schedule_id and e.logical_date < p_before
+        and e.state <> 'planned' and e.reason is distinct from 'coalesced'
+      order by e.logical_date desc
+      limit 1), '-infinity')
+$$;
+
+-- Decide these occurrences: jobs for those that fire, an outcome and a reason for the rest. Needs the pass lock.
+create or replace function sched.decide(
+  p_schedule_ids integer[], p_logical_dates timestamptz[], p_now timestamptz, p_by text
+) returns table (enqueued integer, skipped integer, missed integer)
+language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
+declare
+  v_keys text[];
+  v_queues text[];
+  v_cancelling integer[];
+begin
+  -- Overlap is decided under the key's lock, and read in later statements: a completion that is under way either
+  -- commits first, or finds the new job waiting and admits it.
+  perform sched.lock_keys(array(
+    select sched.overlap_key(s) from (select distinct unnest(p_schedule_ids) as s) as schedules));
+
+  with batch as (
+    select o.schedule_id, o.logical_date, o.due_at, o.interval_start, o.generation, o.revision,
+           s.name as schedule, r.job_type, r.run, r.payload, r.queue, r.priority, r.max_attempts, r.timeout,
+           r.retry_base, r.retry_max, r.retry_jitter, r.limit_key, r.catchup, r.overlap,
+           case when r.overlap <> 'allow' then sched.overlap_key(o.schedule_id) end as overlap_key,
+           p_now - o.due_at > r.grace as is_late,
+           p_now - o.due_at > r.max_age as is_too_old,
+           sched.is_paused(o.schedule_id, o.due_at) as is_paused,
+           sched.occurrence_key(r.key_template, s.name, o.logical_date, o.local_date, o.interval_start, o.generation)
+             as key
+    from unnest(p_schedule_ids, p_logical_dates) as d (schedule_id, logical_date)
+    join sched.occurrences o on o.schedule_id = d.schedule_id and o.logical_date = d.logical_date
+    join sched.schedules s on s.id = o.schedule_id
+    join sched.schedule_revisions r on r.schedule_id = o.schedule_id and r.revision = o.revision
+    where o.state = 'planned'
+  ), by_time as (
+    select b.*,
+           case
+             when b.is_paused then 'paused'
+             when b.is_too_old then 'too_old'
+             when not b.is_late or b.catchup = 'all' then null
+             when b.catchup = 'none' then 'late'
+             when exists (
+               select from sched.occurrences n
+               where n.schedule_id = b.schedule_id and n.logical_date > b.logical_date
+                 and n.due_at <= p_now and n.state in ('planned', 'enqueued')
+                 and not sched.is_paused(n.schedule_id, n.due_at)
+             ) then 'coalesced'
+           end as reason
+    from batch b
+  ), by_key as (
+    select t.schedule_id, t.logical_date,
+           coalesce(t.reason, case when exists (select from sched.jobs j where j.idempotency_key = t.key)
+                                     or exists (select from sched.job_results k where k.key = t.key)
+                                   then 'key_taken' end) as reason
+    from by_time t
+  ), live as materialized (
+    -- What is unfinished of each schedule: jobs that count for overlap, those that wait, and whoever has the slot.
+    select s.schedule_id,
+           count(j.id) filter (where j.origin <> 'backfill') as unfinished,
+           count(j.id) filter (where j.origin <> 'backfill' and j.status = 'waiting' and not j.holds_overlap)
+             as waiting,
+           count(j.id) filter (where j.holds_overlap or j.status = 'waiting') = 0 as is_slot_free
+    from (select distinct b.schedule_id from batch b where b.overlap <> 'allow') s
+    left join sched.jobs j on j.schedule_id = s.schedule_id
+      and j.status in ('scheduled', 'waiting', 'pending', 'running')
+    group by s.schedule_id
+  ), placed as (
+    select b.*, k.reason as reason_so_far, v.unfinished, v.waiting, coalesce(v.is_slot_free, true) as is_slot_free,
+           row_number() over (partition by b.schedule_id, k.reason is null order by b.due_at, b.logical_date) as place
+    from batch b
+    join by_key k on k.schedule_id = b.schedule_id and k.logical_date = b.logical_date
+    left join live v on v.schedule_id = b.schedule_id
+  ), fate as (
+    select p.*,
+           case
+             when p.reason_so_far is not null then p.reason_so_far
+             when p.overlap = 'skip' and p.unfinished + p.place > 1 then 'overlap'
+             when p.overlap = 'queue_one' and p.unfinished + p.place > 2 then 'overlap'
+             when p.overlap = 'queue' and p.waiting + p.place - p.is_slot_free::integer > 1000 then 'overlap_full'
+           end as reason
+    from placed p
+  ), covered as (
+    -- A job of `catchup: latest` stands for the dates coalesced right before it, in this pass or in earlier ones.
+    select f.*,
+           count(*) filter (where f.reason is distinct from 'coalesced')
+             over (partition by f.schedule_id order by f.due_at, f.logical_date
+                   rows between unbounded preceding and 1 preceding) as stretch
+    from fate f
+  ), final as (
+    select c.*,
+           case when c.reason is null and c.catchup = 'latest' then least(
+             min(c.interval_start) filter (where c.reason = 'coalesced')
+               over (partition by c.schedule_id, c.stretch),
+             case when c.stretch = 0 then sched.coalesced_from(c.schedule_id, c.logical_date) end)
+           end as covers_from,
+           c.overlap_key is not null and c.is_slot_free and c.place = 1 as takes_slot
+    from covered c
+  ), inserted as (
+    insert into sched.jobs (
+      job_type, run, payload, status, waiting_for, holds_overlap, origin, queue, priority, max_attempts, timeout,
+      retry_base, retry_max, retry_jitter, idempotency_key, schedule_id, schedule, logical_date, generation,
+      interval_start, interval_end, covers_from, revision, overlap_key, limit_key)
+    select f.job_type, f.run, f.payload,
+           case when w.waiting_for is null then 'pending' else 'waiting' end, w.waiting_for, f.takes_slot,
+           'schedule', f.queue, f.priority, f.max_attempts, f.timeout,
+           f.retry_base, f.retry_max, f.retry_jitter, f.key, f.schedule_id, f.schedule, f.logical_date, f.generation,
+           f.interval_start, f.logical_date, f.covers_from, f.revision, f.overlap_key, f.limit_key
+    from final f
+    cross join lateral (select sched.first_key(case when not f.takes_slot then f.overlap_key end, f.limit_key)
+                          as waiting_for) w
+    where f.reason is null
+    order by f.due_at, f.priority, f.schedule_id
+    on conflict do nothing
+    returning id, schedule_id, logical_date, status, queue, overlap_key, limit_key, waiting_for
+  ), recorded as (
+    update sched.occurrences o
+    set state = case when i.id is not null then 'enqueued'
+                     when f.reason in ('paused', 'overlap', 'overlap_full') then 'skipped'
+                     else 'missed' end,
+        reason = case when i.id is null then coalesce(f.reason, 'key_taken') end,
+        decided_at = p_now,
+        decided_by = p_by,
+        job_id = i.id
+    from final f
+    left join inserted i on i.schedule_id = f.schedule_id and i.logical_date = f.logical_date
+    where o.schedule_id = f.schedule_id and o.logical_date = f.logical_date and o.state = 'planned'
+    returning o.state
+  )
+  select (select count(*) from recorded c where c.state = 'enqueued'),
+         (select count(*) from recorded c where c.state = 'skipped'),
+         (select count(*) from recorded c where c.state = 'missed'),
+         (select array_agg(distinct i.waiting_for) from inserted i where i.waiting_for is not null),
+         (select array_agg(distinct i.queue) from inserted i where i.status = 'pending'),
+         (select array_agg(distinct f.schedule_id) from final f join inserted i using (schedule_id, logical_date)
+          where f.overlap = 'cancel_running')
+  into enqueued, skipped, missed, v_keys, v_queues, v_cancelling;
+
+  if v_cancelling is not null then
+    v_keys := v_keys || sched.cancel_superseded(v_cancelling, p_now, p_by);
+  end if;
+  perform sched.admit(v_keys);
+  if v_queues is not null then
+    perform sched.wake(v_queues);
+  end if;
+  return next;
+end
+$$;
+
+-- `overlap: cancel_running`: of each schedule only the newest live job goes on. Those not running are cancelled, a
+-- running one is asked to stop (the reaper withdraws its lease after 30 s). Returns the keys whose slots came free.
+create or replace function sched.cancel_superseded(p_schedule_ids integer[], p_now timestamptz, p_by text)
+returns text[]
+language plpgsql volatile as $$
+declare
+  v_ids bigint[];
+  v_keys text[];
+begin
+  select array_agg(j.id order by j.id) into v_ids
+  from sched.jobs j
+  where j.schedule_id = any (p_schedule_ids)
+    and j.status in ('scheduled', 'waiting', 'pending', 'running')
+    and j.origin <> 'backfill'
+    and j.logical_date < (
+      select max(n.logical_date) from sched.jobs n
+      where n.schedule_id = j.schedule_id and n.origin = 'schedule'
+        and n.status in ('scheduled', 'waiting', 'pending', 'running'));
+  perform sched.lock_keys(array(
+    select k from sched.jobs j, unnest(array[j.overlap_key, j.limit_key]) as k
+    where j.id = any (v_ids) and k is not null));
+  perform 1 from sched.jobs j where j.id = any (v_ids) order by j.id for update;
+
+  update sched.jobs j
+  set cancel_requested_at = p_now
+  where j.id = any (v_ids) and j.status = 'running' and j.cancel_requested_at is null;
+
+  with cancelled as (
+    update sched.jobs j
+    set status = 'cancelled', completed_at = clock_timestamp(), waiting_for = null,
+        holds_overlap = false, holds_limit = false, last_error = 'cancelled: a newer date of its schedule started'
+    where j.id = any (v_ids) and j.status in ('scheduled', 'waiting', 'pending')
+    returning j.id, j.schedule_id, j.logical_date, j.overlap_key, j.limit_key
+  ), noted as (
+    insert into sched.events (kind, schedule_id, logical_date, job_id, actor, reason)
+    select 'job_cancelled', c.schedule_id, c.logical_date, c.id, p_by, 'overlap: cancel_running' from cancelled c
+  )
+  select array_agg(distinct k) into v_keys
+  from cancelled c, unnest(array[c.overlap_key, c.limit_key]) as k
+  where k is not null;
+  return v_keys;
+end
+$$;
+
+-- One pass: decide what is due, at most p_limit occurrences, in one transaction. Only one pass runs per database;
+-- a second one returns outcome `busy` at once and changes nothing. When a pass fails it is repeated schedule by
+-- schedule; the dates of a schedule that fails again become `missed (error)`, and the others fire.
+--
+-- Returns one row: outcome (`fired`, `idle` or `busy`), counts, whether more is due right now, and the next due_at.
+-- p_now is passed only by tests, simulation and the owner.
+create or replace function sched.fire(
+  p_now timestamptz default clock_timestamp(), p_limit integer default 5000, p_by text default 'fire'
+) returns table (
+  outcome text, enqueued integer, skipped integer, missed integer, is_more_due boolean, next_due_at timestamptz
+)
+language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
+declare
+  v_schedule_ids integer[];
+  v_logical_dates timestamptz[];
+  v_error text;
+  v_sqlstate text;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'sched.fire needs isolation level read committed, not %', current_setting('transaction_isolation')
+      using errcode = 'feature_not_supported';
+  end if;
+  enqueued := 0; skipped := 0; missed := 0; is_more_due := false;
+  if not sched.try_pass_lock() then
+    outcome := 'busy';
+    return next;
+    return;
+  end if;
+
+  select array_agg(b.schedule_id), array_agg(b.logical_date) into v_schedule_ids, v_logical_dates
+  from sched.due_batch(p_now, p_limit) b;
+  outcome := case when v_schedule_ids is null then 'idle' else 'fired' end;
+  if v_schedule_ids is not null then
+    is_more_due := cardinality(v_schedule_ids) >= p_limit;
+    begin
+      select d.enqueued, d.skipped, d.missed into enqueued, skipped, missed
+      from sched.decide(v_schedule_ids, v_logical_dates, p_now, p_by) d;
+    exception when others then
+      get stacked diagnostics v_error = message_text, v_sqlstate = returned_sqlstate;
+      if sched.is_transient(v_sqlstate) then
+        raise;
+      end if;
+      select d.enqueued, d.skipped, d.missed into enqueued, skipped, missed
+      from sched.decide_one_by_one(v_schedule_ids, v_logical_dates, p_now, p_by) d;
+    end;
+  end if;
+
+  update sched.state s set last_pass_at = p_now
+  where s.last_pass_at is null or s.last_pass_at > p_now or s.last_pass_at < p_now - interval '10 seconds';
+  select min(o.due_at) into next_due_at from sched.occurrences o where o.state = 'planned' and o.due_at > p_now;
+  return next;
+end
+$$;
+
+-- The fallback of a failed pass: each schedule in its own subtransaction.
+create or replace function sched.decide_one_by_one(
+  p_schedule_ids integer[], p_logical_dates timestamptz[], p_now timestamptz, p_by text
+) returns table (enqueued integer, skipped integer, missed integer)
+language plpgsql volatile as $$
+declare
+  v_schedule record;
+  v_counts record;
+  v_failed integer;
+  v_error text;
+  v_sqlstate text;
+begin
+  enqueued := 0; skipped := 0; missed := 0;
+  for v_schedule in
+    select d.schedule_id as id, array_agg(d.schedule_id) as ids, array_agg(d.logical_date) as dates
+    from unnest(p_schedule_ids, p_logical_dates) as d (schedule_id, logical_date)
+    group by d.schedule_id
+    order by d.schedule_id
+  loop
+    begin
+      select d.* into v_counts from sched.decide(v_schedule.ids, v_schedule.dates, p_now, p_by) d;
+      enqueued := enqueued + v_counts.enqueued;
+      skipped := skipped + v_counts.skipped;
+      missed := missed + v_counts.missed;
+    exception when others then
+      get stacked diagnostics v_error = message_text, v_sqlstate = returned_sqlstate;
+      if sched.is_transient(v_sqlstate) then
+        raise;
+      end if;
+      update sched.occurrences o
+      set state = 'missed', reason = 'error', decided_at = p_now, decided_by = p_by
+      where o.schedule_id = v_schedule.id and o.logical_date = any (v_schedule.dates) and o.state = 'planned';
+      get diagnostics v_failed = row_count;
+      missed := missed + v_failed;
+      insert into sched.events (kind, schedule_id, actor, reason, details)
+      values ('fire_failed', v_schedule.id, p_by, left(v_error, 1000),
+              jsonb_build_object('sqlstate', v_sqlstate, 'logical_dates', to_jsonb(v_schedule.dates)));
+    end;
+  end loop;
+  return next;
+end
+$$;

@@ -1,0 +1,73 @@
+-- Planning: write occurrences computed by Python. SQL never converts local times.
+
+-- Write these planned occurrences and move their schedules' positions, in one step. A schedule is written only if it
+-- still is what the dates were computed from: same revision, same position, same tz database. Returns the schedules
+-- written. Dates older than max_age are written as missed (or skipped, when paused) directly. Rows that exist, by
+-- instant or by wall, stay as they are. Locks schedules in id order, skipping those somebody holds.
+create or replace function sched.plan(
+  p_tzdata text, p_now timestamptz, p_by text,
+  p_ids integer[], p_revisions integer[], p_planned_from timestamptz[], p_planned_until timestamptz[],
+  p_plan_at timestamptz[],
+  p_row_ids integer[], p_row_revisions integer[], p_logical_dates timestamptz[], p_due_ats timestamptz[],
+  p_walls timestamp[], p_folds boolean[], p_local_dates date[], p_interval_starts timestamptz[]
+) returns setof integer
+language plpgsql volatile as $$
+declare
+  v_ids integer[];
+begin
+  if (select s.tzdata from sched.state s) is distinct from p_tzdata then
+    return;
+  end if;
+  select array_agg(l.id) into v_ids
+  from (
+    select s.id
+    from sched.schedules s
+    join unnest(p_ids, p_revisions, p_planned_from) as p (id, revision, planned_from) on p.id = s.id
+    where s.revision = p.revision and s.planned_until = p.planned_from and s.retired_at is null
+    order by s.id
+    for update of s skip locked
+  ) l;
+  if v_ids is null then
+    return;
+  end if;
+
+  with written as (
+    select d.*, r.max_age, sched.is_paused(d.schedule_id, d.due_at) as is_paused,
+           d.due_at < p_now - r.max_age as is_too_old
+    from unnest(p_row_ids, p_row_revisions, p_logical_dates, p_due_ats, p_walls, p_folds, p_local_dates,
+                p_interval_starts)
+      as d (schedule_id, revision, logical_date, due_at, wall, fold, local_date, interval_start)
+    join sched.schedules s on s.id = d.schedule_id
+    join sched.schedule_revisions r on r.schedule_id = d.schedule_id and r.revision = d.revision
+    where d.schedule_id = any (v_ids) and d.logical_date > s.ledger_from
+  )
+  insert into sched.occurrences (schedule_id, revision, logical_date, due_at, wall, fold, local_date, interval_start,
+                                 state, reason, decided_at, decided_by)
+  select w.schedule_id, w.revision, w.logical_date, w.due_at, w.wall, w.fold, w.local_date, w.interval_start,
+         case when not w.is_too_old then 'planned' when w.is_paused then 'skipped' else 'missed' end,
+         case when not w.is_too_old then null when w.is_paused then 'paused' else 'too_old' end,
+         case when w.is_too_old then p_now end,
+         case when w.is_too_old then p_by end
+  from written w
+  on conflict do nothing;
+
+  update sched.schedules s
+  set planned_until = p.planned_until, plan_at = p.plan_at
+  from unnest(p_ids, p_planned_until, p_plan_at) as p (id, planned_until, plan_at)
+  where s.id = p.id and s.id = any (v_ids);
+
+  update sched.state s set last_plan_at = p_now
+  where s.last_plan_at is null or s.last_plan_at > p_now or s.last_plan_at < p_now - interval '10 seconds';
+  return query select unnest(v_ids);
+end
+$$;
+
+-- Take note that a process with this tz database plans here; the recorded version only moves forward. Returns the
+-- version in force.
+create or replace function sched.use_tzdata(p_tzdata text) returns text
+language plpgsql volatile as $$
+begin
+  update sched.state s set tzdata = p_tzdata, tzdata_changed_at = clock_timestamp() where s.tzdata is null;
+  return (select s.tzdata from sched.state s);
+end
+$$;
