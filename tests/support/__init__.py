@@ -1,0 +1,1 @@
+"""What tests share: throw-away PostgreSQL clusters, databases cloned from a migrated template, waiting, requiring."""
