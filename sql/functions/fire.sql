@@ -17,7 +17,7 @@ language sql volatile as $$
     where o.state = 'planned'
       and o.due_at <= p_now
       and (p_now - o.due_at <= r.grace or r.catchup <> 'latest' or p_now - o.due_at > r.max_age
-           or s.planned_until >= p_now or s.retired_at is not null)
+           or s.planned_until >= p_now)
       and not exists (
         select from sched.pauses p
         where p.schedule_id = o.schedule_id and p.keep
@@ -256,12 +256,14 @@ $$;
 -- a second one returns outcome `busy` at once and changes nothing. When a pass fails it is repeated schedule by
 -- schedule; the dates of a schedule that fails again become `missed (error)`, and the others fire.
 --
--- Returns one row: outcome (`fired`, `idle` or `busy`), counts, whether more is due right now, and the next due_at.
+-- Returns one row: outcome (`fired`, `idle` or `busy`), counts, whether more is due right now, the next
+-- due_at, and the moment it decided by.
 -- p_now is passed only by tests, simulation and the owner.
 create or replace function sched.fire(
   p_now timestamptz default clock_timestamp(), p_limit integer default 5000, p_by text default 'fire'
 ) returns table (
-  outcome text, enqueued integer, skipped integer, missed integer, is_more_due boolean, next_due_at timestamptz
+  outcome text, enqueued integer, skipped integer, missed integer, is_more_due boolean, next_due_at timestamptz,
+  decided_at timestamptz
 )
 language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
 declare
@@ -274,7 +276,7 @@ begin
     raise exception 'sched.fire needs isolation level read committed, not %', current_setting('transaction_isolation')
       using errcode = 'feature_not_supported';
   end if;
-  enqueued := 0; skipped := 0; missed := 0; is_more_due := false;
+  enqueued := 0; skipped := 0; missed := 0; is_more_due := false; decided_at := p_now;
   if not sched.try_pass_lock() then
     outcome := 'busy';
     return next;

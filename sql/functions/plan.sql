@@ -2,8 +2,8 @@
 
 -- Write these planned occurrences and move their schedules' positions, in one step. A schedule is written only if it
 -- still is what the dates were computed from: same revision, same position, same tz database. Returns the schedules
--- written. Dates older than max_age are written as missed (or skipped, when paused) directly. Rows that exist, by
--- instant or by wall, stay as they are. Locks schedules in id order, skipping those somebody holds.
+-- written. Dates older than max_age are written as missed (or skipped, when paused) directly, and so are dates that a
+-- new revision would have made due before it was applied. Rows that exist, by instant or by wall, stay as they are. Locks schedules in id order, skipping those somebody holds.
 create or replace function sched.plan(
   p_tzdata text, p_now timestamptz, p_by text,
   p_ids integer[], p_revisions integer[], p_planned_from timestamptz[], p_planned_until timestamptz[],
@@ -23,7 +23,7 @@ begin
     select s.id
     from sched.schedules s
     join unnest(p_ids, p_revisions, p_planned_from) as p (id, revision, planned_from) on p.id = s.id
-    where s.revision = p.revision and s.planned_until = p.planned_from and s.retired_at is null
+    where s.revision = p.revision and s.planned_until = p.planned_from
     order by s.id
     for update of s skip locked
   ) l;
@@ -32,8 +32,14 @@ begin
   end if;
 
   with written as (
-    select d.*, r.max_age, sched.is_paused(d.schedule_id, d.due_at) as is_paused,
-           d.due_at < p_now - r.max_age as is_too_old
+    select d.*,
+           case
+             when d.logical_date > r.valid_from and d.due_at <= r.valid_from
+               then 'due_before_apply'
+             when d.due_at >= p_now - r.max_age then null
+             when sched.is_paused(d.schedule_id, d.due_at) then 'paused'
+             else 'too_old'
+           end as reason
     from unnest(p_row_ids, p_row_revisions, p_logical_dates, p_due_ats, p_walls, p_folds, p_local_dates,
                 p_interval_starts)
       as d (schedule_id, revision, logical_date, due_at, wall, fold, local_date, interval_start)
@@ -44,10 +50,10 @@ begin
   insert into sched.occurrences (schedule_id, revision, logical_date, due_at, wall, fold, local_date, interval_start,
                                  state, reason, decided_at, decided_by)
   select w.schedule_id, w.revision, w.logical_date, w.due_at, w.wall, w.fold, w.local_date, w.interval_start,
-         case when not w.is_too_old then 'planned' when w.is_paused then 'skipped' else 'missed' end,
-         case when not w.is_too_old then null when w.is_paused then 'paused' else 'too_old' end,
-         case when w.is_too_old then p_now end,
-         case when w.is_too_old then p_by end
+         case when w.reason is null then 'planned' when w.reason = 'paused' then 'skipped' else 'missed' end,
+         w.reason,
+         case when w.reason is not null then p_now end,
+         case when w.reason is not null then p_by end
   from written w
   on conflict do nothing;
 

@@ -45,7 +45,7 @@ comment on column sched.schedules.applied_at is 'When it was first applied: noth
 comment on column sched.schedules.planned_until is 'Every expected logical date up to here has its row.';
 comment on column sched.schedules.plan_at is 'When the planner must look again.';
 comment on column sched.schedules.ledger_from is 'Logical dates at or before are pruned: not planned, fired, counted or filled.';
-create index schedules_plan on sched.schedules (plan_at) where retired_at is null;
+create index schedules_plan on sched.schedules (plan_at, id);
 
 create table sched.schedule_revisions (
   schedule_id integer not null constraint schedule_revisions_schedule references sched.schedules (id),

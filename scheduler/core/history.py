@@ -1,0 +1,127 @@
+"""Which dates were expected of a schedule, under the revision in force at each of them.
+
+A schedule's past keeps its rule: a logical date is judged by the revision whose ``(valid_from, valid_until]`` holds it.
+The planner, gap checks, backfills and ``explain`` all ask here. Pure; see ``occurrences`` for one rule's dates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from scheduler.core.models import Occurrence, Timing
+from scheduler.core.occurrences import next_occurrences, occurrences_between, previous_occurrence
+
+_TICK = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionSpan:
+    """A revision and the logical dates it is in force for: ``(valid_from, valid_until]``, None for no end."""
+
+    revision: int
+    valid_from: datetime
+    valid_until: datetime | None
+    timing: Timing
+    grace: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """An expected date and the revision that expects it."""
+
+    revision: int
+    occurrence: Occurrence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """All revisions of one schedule, oldest first, and how far back its dates are expected.
+
+    ``applied_at`` is when it was first applied; ``ledger_from`` the date at or before which the ledger was pruned.
+    """
+
+    schedule_id: int
+    name: str
+    spans: tuple[RevisionSpan, ...]
+    applied_at: datetime
+    ledger_from: datetime | None = None
+
+    @property
+    def floor(self) -> datetime:
+        """Nothing at or before this instant is expected: ``start`` of the newest revision, else the first apply."""
+        start = self.spans[-1].timing.start
+        begin = self.applied_at if start is None else start - _TICK
+        return begin if self.ledger_from is None else max(begin, self.ledger_from)
+
+
+def expected_between(history: History, after: datetime, until: datetime, limit: int | None = None) -> list[Expected]:
+    """Expected dates with logical dates in ``(after, until]``, oldest first, at most ``limit``.
+
+    ``start`` is the newest revision's: moved earlier it opens gaps, later it closes them. The data interval of the
+    first date under a revision begins at the last date expected under the one before.
+    """
+    found: list[Expected] = []
+    after = max(after, history.floor)
+    for index, span in enumerate(history.spans):
+        begin, end = _reach(history, index, after, until)
+        if begin >= end:
+            continue
+        remaining = None if limit is None else limit - len(found)
+        if remaining == 0:
+            break
+        dates = occurrences_between(_timing(history, span), begin, end, remaining)
+        found += _joined(history, index, dates)
+    return found
+
+
+def expected_ahead(history: History, after: datetime, count: int) -> list[Occurrence]:
+    """The next ``count`` dates after an instant under the newest revision; fewer when it never fires again."""
+    span = history.spans[-1]
+    begin = max(after, history.floor, span.valid_from if len(history.spans) > 1 else after)
+    dates = next_occurrences(_timing(history, span), begin, count)
+    return [date for date in dates if span.valid_until is None or date.logical_date <= span.valid_until]
+
+
+def revision_at(history: History, logical_date: datetime) -> RevisionSpan | None:
+    """The revision in force at a logical date; the first reaches back to ``start``. None in a retirement."""
+    for index, span in enumerate(history.spans):
+        is_begun = index == 0 or span.valid_from < logical_date
+        if is_begun and (span.valid_until is None or logical_date <= span.valid_until):
+            return span
+    return None
+
+
+def _reach(history: History, index: int, after: datetime, until: datetime) -> tuple[datetime, datetime]:
+    """The part of ``(after, until]`` that the revision at ``index`` is in force for."""
+    span = history.spans[index]
+    begin = after if index == 0 else max(after, span.valid_from)
+    return begin, until if span.valid_until is None else min(until, span.valid_until)
+
+
+def _timing(history: History, span: RevisionSpan) -> Timing:
+    start = history.spans[-1].timing.start
+    return span.timing if span.timing.start == start else replace(span.timing, start=start)
+
+
+def _joined(history: History, index: int, dates: list[Occurrence]) -> list[Expected]:
+    """Dates of one revision, the first one's interval begun at the last date of the revision before, if it is later."""
+    span = history.spans[index]
+    if index and dates and dates[0].interval_start <= span.valid_from:
+        before = _last_before(history, index)
+        if before is not None:
+            dates = [replace(dates[0], interval_start=before), *dates[1:]]
+    return [Expected(revision=span.revision, occurrence=date) for date in dates]
+
+
+def _last_before(history: History, index: int) -> datetime | None:
+    """The last date expected under the revisions before ``index``."""
+    for earlier in range(index - 1, -1, -1):
+        span = history.spans[earlier]
+        ended = span.valid_until or history.spans[index].valid_from
+        found = previous_occurrence(_timing(history, span), ended + _TICK)
+        if found is None or found.logical_date <= history.floor:
+            return None
+        if earlier == 0 or found.logical_date > span.valid_from:
+            return found.logical_date
+    return None

@@ -1,0 +1,119 @@
+"""The ticker: fire what is due, plan what comes, and say how long to sleep.
+
+A tick is passes of ``sched.fire`` with slices of planning between them, so that a long outage never keeps fresh dates
+waiting. The policies are in ``sql/functions/fire.sql``. Any number of tickers may run: one pass at a time decides.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from scheduler.services.planner import Planner
+from scheduler.storage.database import Connection, database_now, transaction
+from scheduler.storage.queries import fetch
+
+logger = logging.getLogger(__name__)
+
+PASS_LIMIT = 5_000
+POLL = timedelta(seconds=1)
+BUSY_WAIT = timedelta(milliseconds=50)
+CLOCK_WARNING = timedelta(minutes=1)
+CLOCK_REFUSAL = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirePass:
+    """What one call of ``sched.fire`` did; see there."""
+
+    outcome: str
+    enqueued: int
+    skipped: int
+    missed: int
+    is_more_due: bool
+    next_due_at: datetime | None
+    decided_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TickResult:
+    """Counts of one tick, and how long nothing will be due (at most ``POLL``, to see what others change)."""
+
+    enqueued: int = 0
+    skipped: int = 0
+    missed: int = 0
+    planned: int = 0
+    is_busy: bool = False
+    next_due_at: datetime | None = None
+    sleep: timedelta = POLL
+
+
+class Ticker:
+    """Fires and plans. ``by`` is recorded with every decision."""
+
+    def __init__(self, planner: Planner, by: str, own_clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._planner = planner
+        self._by = by
+        self._own_clock = own_clock
+        self._warned_clock = False
+
+    def run_once(self, connection: Connection) -> TickResult:
+        """Fire and plan until neither has anything left to do right now.
+
+        Each pass and each slice is a transaction of its own. While another ticker's pass is under way nothing is
+        decided here, and the result says so.
+        """
+        if not self._is_clock_sane(connection):
+            return TickResult()
+        total = TickResult()
+        while True:
+            fired = self._fire(connection)
+            planned = self._planner.run_once(connection)
+            total = replace(
+                total,
+                enqueued=total.enqueued + fired.enqueued,
+                skipped=total.skipped + fired.skipped,
+                missed=total.missed + fired.missed,
+                planned=total.planned + planned.dates,
+            )
+            if fired.outcome == "busy":
+                return replace(total, is_busy=True, sleep=BUSY_WAIT)
+            if not (fired.is_more_due or planned.schedules):
+                return replace(total, next_due_at=fired.next_due_at, sleep=_sleep(fired))
+
+    def _fire(self, connection: Connection) -> FirePass:
+        with transaction(connection):
+            (fired,) = fetch(connection, FirePass, "fire", {"limit": PASS_LIMIT, "by": self._by})
+        if fired.enqueued or fired.skipped or fired.missed:
+            logger.info(
+                "fired: %d enqueued, %d skipped, %d missed",
+                fired.enqueued,
+                fired.skipped,
+                fired.missed,
+                extra={"event": "fired", "enqueued": fired.enqueued, "skipped": fired.skipped, "missed": fired.missed},
+            )
+        return fired
+
+    def _is_clock_sane(self, connection: Connection) -> bool:
+        """Decisions use the database's clock; one that is a day away from ours is not trusted with them."""
+        apart = abs(database_now(connection) - self._own_clock())
+        if apart > CLOCK_WARNING and not self._warned_clock:
+            self._warned_clock = True
+            logger.warning(
+                "the clocks of this machine and of the database are %s apart%s",
+                apart,
+                ": neither firing nor planning until they agree to a day" if apart > CLOCK_REFUSAL else "",
+                extra={"event": "clocks_differ", "seconds": apart.total_seconds()},
+            )
+        if apart <= CLOCK_WARNING:
+            self._warned_clock = False
+        return apart <= CLOCK_REFUSAL
+
+
+def _sleep(fired: FirePass) -> timedelta:
+    if fired.next_due_at is None:
+        return POLL
+    until_due = fired.next_due_at - fired.decided_at
+    return max(timedelta(0), min(POLL, until_due))

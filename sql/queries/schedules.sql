@@ -1,0 +1,184 @@
+-- name: schedules_list
+-- Every schedule with its newest revision, retired ones too, by name.
+select s.id, s.name, s.former_names, s.owner, s.revision, s.applied_at, s.retired_at, r.hash, r.file, r.definition
+from sched.schedules s
+join sched.schedule_revisions r on r.schedule_id = s.id and r.revision = s.revision
+order by s.name;
+
+-- name: schedules_due_for_planning
+-- Schedules whose planned dates run short, the most urgent first. Index: schedules_plan.
+select s.id, s.revision, s.planned_until
+from sched.schedules s
+where s.plan_at <= %(now)s::timestamptz
+order by s.plan_at, s.id
+limit %(limit)s::integer;
+
+-- name: revisions_of
+-- All revisions of these schedules, oldest first.
+select r.schedule_id, s.name, s.applied_at, s.ledger_from, r.revision, r.valid_from, r.valid_until, r.hash, r.definition
+from sched.schedule_revisions r
+join sched.schedules s on s.id = r.schedule_id
+where r.schedule_id = any (%(ids)s::integer[])
+order by r.schedule_id, r.revision;
+
+-- name: occurrences_plan
+select sched.plan(
+  %(tzdata)s::text, %(now)s::timestamptz, %(by)s::text,
+  %(ids)s::integer[], %(revisions)s::integer[], %(planned_from)s::timestamptz[], %(planned_until)s::timestamptz[],
+  %(plan_at)s::timestamptz[],
+  %(row_ids)s::integer[], %(row_revisions)s::integer[], %(logical_dates)s::timestamptz[], %(due_ats)s::timestamptz[],
+  %(walls)s::timestamp[], %(folds)s::boolean[], %(local_dates)s::date[], %(interval_starts)s::timestamptz[]);
+
+-- name: occurrences_between
+-- The ledger of one schedule for logical dates in (after, until]. Index: occurrences_pkey.
+select o.schedule_id, o.revision, o.logical_date, o.due_at, o.wall, o.fold, o.state, o.reason, o.job_id
+from sched.occurrences o
+where o.schedule_id = %(id)s::integer
+  and o.logical_date > %(after)s::timestamptz
+  and o.logical_date <= %(until)s::timestamptz
+order by o.logical_date;
+
+-- name: occurrences_fill
+select f.schedule_id, f.logical_date, f.outcome
+from sched.fill(
+  %(backfill_id)s::bigint, %(states)s::text[], %(priority)s::integer, %(is_overlap_allowed)s::boolean, %(actor)s::text,
+  %(row_ids)s::integer[], %(row_revisions)s::integer[], %(logical_dates)s::timestamptz[], %(due_ats)s::timestamptz[],
+  %(walls)s::timestamp[], %(folds)s::boolean[], %(local_dates)s::date[], %(interval_starts)s::timestamptz[]) f;
+
+-- name: fire
+-- One pass; see sql/functions/fire.sql.
+select f.outcome, f.enqueued, f.skipped, f.missed, f.is_more_due, f.next_due_at, f.decided_at
+from sched.fire(p_limit => %(limit)s::integer, p_by => %(by)s::text) f;
+
+-- name: state_use_tzdata
+select sched.use_tzdata(%(tzdata)s::text);
+
+-- name: state_host
+select s.host from sched.state s;
+
+-- name: events_insert
+insert into sched.events (kind, schedule_id, actor, reason, details)
+values (%(kind)s::text, %(schedule_id)s::integer, %(actor)s::text, %(reason)s::text, %(details)s::jsonb);
+
+-- name: pass_lock_take
+-- Wait for the pass that is under way; held until the end of the transaction.
+select sched.take_pass_lock();
+
+-- name: clock
+select clock_timestamp();
+
+-- name: schedules_lock
+-- Lock these schedules in id order; returns what they are now, to be compared with what was planned for.
+select s.id, s.revision, s.planned_until
+from sched.schedules s
+where s.id = any (%(ids)s::integer[])
+order by s.id
+for update;
+
+-- name: schedules_insert
+-- New schedules; a name that somebody took meanwhile is left out of the answer.
+insert into sched.schedules (name, owner, revision, start_at, end_at, applied_at, planned_until, plan_at)
+select d.name, d.owner, 0, d.start_at, d.end_at, %(valid_from)s::timestamptz, %(valid_from)s::timestamptz,
+       %(valid_from)s::timestamptz
+from jsonb_to_recordset(%(rows)s::jsonb) as d (name text, owner text, start_at timestamptz, end_at timestamptz)
+order by d.name
+on conflict do nothing
+returning id, name;
+
+-- name: limits_insert_for_schedules
+-- The overlap slot of each schedule.
+insert into sched.limits (key, slots)
+select sched.overlap_key(i), 1
+from unnest(%(ids)s::integer[]) as i
+on conflict do nothing;
+
+-- name: revisions_close
+-- End the revisions in force of these schedules.
+update sched.schedule_revisions r
+set valid_until = %(valid_from)s::timestamptz
+from sched.schedules s
+where s.id = any (%(ids)s::integer[]) and r.schedule_id = s.id and r.revision = s.revision and r.valid_until is null;
+
+-- name: revisions_insert
+-- New revisions, in force for logical dates after valid_from.
+insert into sched.schedule_revisions (
+  schedule_id, revision, valid_from, hash, definition, file, applied_by, job_type, run, payload, key_template, queue,
+  priority, max_attempts, retry_base, retry_max, retry_jitter, timeout, limit_key, catchup, grace, max_age, overlap,
+  finish_by, on_final_failure)
+select d.schedule_id, d.revision, %(valid_from)s::timestamptz, d.hash, d.definition, d.file, %(actor)s::text,
+       d.job_type, d.run, d.payload, d.key_template, d.queue, d.priority, d.max_attempts,
+       make_interval(secs => d.retry_base), make_interval(secs => d.retry_max), d.retry_jitter,
+       make_interval(secs => d.timeout), d.limit_key, d.catchup, make_interval(secs => d.grace),
+       make_interval(secs => d.max_age), d.overlap, make_interval(secs => d.finish_by), d.on_final_failure
+from jsonb_to_recordset(%(rows)s::jsonb) as d (
+  schedule_id integer, revision integer, hash text, definition jsonb, file text, job_type text, run jsonb,
+  payload jsonb, key_template text, queue text, priority integer, max_attempts integer, retry_base double precision,
+  retry_max double precision, retry_jitter double precision, timeout double precision, limit_key text, catchup text,
+  grace double precision, max_age double precision, overlap text, finish_by double precision, on_final_failure text);
+
+-- name: schedules_revise
+-- Point schedules at their new revisions. The position never moves forward here: dates of the old revision up to
+-- valid_from that are not planned yet are planned later, under the old revision.
+update sched.schedules s
+set name = d.name, owner = d.owner, revision = d.revision, start_at = d.start_at, end_at = d.end_at, retired_at = null,
+    former_names = case when s.name = d.name or s.name = any (s.former_names) then s.former_names
+                        else s.former_names || s.name end,
+    planned_until = least(s.planned_until, %(valid_from)s::timestamptz),
+    plan_at = %(valid_from)s::timestamptz
+from jsonb_to_recordset(%(rows)s::jsonb) as d (
+  schedule_id integer, revision integer, name text, owner text, start_at timestamptz, end_at timestamptz)
+where s.id = d.schedule_id
+returning s.id, s.revision, s.planned_until;
+
+-- name: schedules_retire
+-- No date after this moment is expected any more; what is not planned yet up to it still will be.
+update sched.schedules s
+set retired_at = %(valid_from)s::timestamptz,
+    planned_until = least(s.planned_until, %(valid_from)s::timestamptz),
+    plan_at = %(valid_from)s::timestamptz
+where s.id = any (%(ids)s::integer[]);
+
+-- name: schedules_move_file
+-- A definition that only moved between files keeps its revision.
+update sched.schedule_revisions r
+set file = d.file
+from jsonb_to_recordset(%(rows)s::jsonb) as d (schedule_id integer, revision integer, file text)
+where r.schedule_id = d.schedule_id and r.revision = d.revision;
+
+-- name: occurrences_unplan
+-- Planned dates after the moment a definition changed; the new one plans its own.
+delete from sched.occurrences o
+where o.schedule_id = any (%(ids)s::integer[])
+  and o.logical_date > %(valid_from)s::timestamptz
+  and o.state = 'planned';
+
+-- name: limits_apply
+-- The limits of these owners as their files say.
+insert into sched.limits (key, slots, owner)
+select d.key, d.slots, d.owner
+from jsonb_to_recordset(%(rows)s::jsonb) as d (key text, slots integer, owner text)
+order by d.key
+on conflict (key) do update
+set slots = excluded.slots, owner = excluded.owner;
+
+-- name: limits_list
+select l.key, l.owner, l.slots as concurrency
+from sched.limits l
+where l.owner is not null
+order by l.key;
+
+-- name: backfills_insert
+insert into sched.backfills (actor, reason, schedules, since, until, kinds, priority)
+values (%(actor)s::text, %(reason)s::text, %(schedules)s::text[], %(since)s::text, %(until)s::text, %(kinds)s::text[],
+        %(priority)s::integer)
+returning id;
+
+-- name: backfills_count
+update sched.backfills b
+set inserted = b.inserted + %(inserted)s::integer, already = b.already + %(already)s::integer
+where b.id = %(id)s::bigint;
+
+-- name: backfills_complete
+update sched.backfills b
+set completed_at = clock_timestamp()
+where b.id = %(id)s::bigint;
