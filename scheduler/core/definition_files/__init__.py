@@ -1,0 +1,1 @@
+"""Definition files to definitions, purely: text (``document``), shape (``model``), meaning (``build``)."""
