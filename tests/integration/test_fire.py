@@ -1,0 +1,241 @@
+"""Policies of ``sched.fire``, as tables: rows in, rows out, read in one pass and split over several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+import pytest
+
+from scheduler.storage.database import Connection
+from tests.support.build import (
+    MINUTE,
+    NOON,
+    Policy,
+    add_schedule,
+    claim_all,
+    complete,
+    fire,
+    jobs,
+    ledger,
+    plan_date,
+    plan_dates,
+)
+from tests.support.database import connect
+
+LATE = timedelta(minutes=10)
+
+
+@pytest.fixture
+def db(database: str) -> Iterator[Connection]:
+    with connect(database) as connection:
+        yield connection
+
+
+def fire_all(db: Connection, now: datetime, limit: int) -> None:
+    while fire(db, now, limit)[4]:
+        pass
+
+
+def test_a_date_that_is_due_becomes_a_job_and_says_so(db: Connection) -> None:
+    schedule = add_schedule(db, "daily", Policy(payload={"n": 1}))
+    plan_date(db, schedule, NOON)
+    assert fire(db, NOON)[:4] == ("fired", 1, 0, 0)
+    assert ledger(db, schedule) == [(NOON, "enqueued", None)]
+    (job,) = jobs(db, "job_type", "payload", "status", "idempotency_key", "logical_date", "interval_start", "origin")
+    assert job == ("test.noop", {"n": 1}, "pending", "daily:2026-03-02T12:00:00Z", NOON, NOON - MINUTE, "schedule")
+
+
+def test_a_date_in_the_future_is_left_alone_and_announced(db: Connection) -> None:
+    schedule = add_schedule(db)
+    plan_date(db, schedule, NOON)
+    outcome = fire(db, NOON - MINUTE)
+    assert outcome[0] == "idle"
+    assert outcome[5] == NOON
+    assert ledger(db, schedule) == [(NOON, "planned", None)]
+
+
+# catchup, minutes late of each date (oldest first), expected outcome of each
+CATCHUP = [
+    ("latest", [1], ["enqueued"]),
+    ("latest", [10], ["enqueued"]),
+    ("latest", [12, 11, 10], ["missed coalesced", "missed coalesced", "enqueued"]),
+    ("latest", [10, 1], ["missed coalesced", "enqueued"]),
+    ("all", [12, 11, 10, 1], ["enqueued"] * 4),
+    ("none", [12, 11, 1], ["missed late", "missed late", "enqueued"]),
+    ("none", [2], ["enqueued"]),
+    ("all", [8 * 1440, 12], ["missed too_old", "enqueued"]),
+    ("latest", [8 * 1440], ["missed too_old"]),
+    ("none", [8 * 1440], ["missed too_old"]),
+]
+
+
+@pytest.mark.parametrize("limit", [5000, 1])
+@pytest.mark.parametrize(("catchup", "minutes_late", "outcomes"), CATCHUP)
+def test_catchup_decides_late_dates(
+    db: Connection, catchup: str, minutes_late: list[int], outcomes: list[str], limit: int
+) -> None:
+    schedule = add_schedule(db, policy=Policy(catchup=catchup, overlap="allow"))
+    for late in minutes_late:
+        plan_date(db, schedule, NOON - late * MINUTE)
+    fire_all(db, NOON, limit)
+    assert [" ".join(filter(None, row[1:])) for row in ledger(db, schedule)] == outcomes
+
+
+# overlap, how many dates are due, expected outcome of each, expected status of the jobs made
+OVERLAP = [
+    ("allow", 3, ["enqueued"] * 3, ["pending"] * 3),
+    ("queue", 3, ["enqueued"] * 3, ["pending", "waiting", "waiting"]),
+    ("skip", 3, ["enqueued", "skipped overlap", "skipped overlap"], ["pending"]),
+    ("queue_one", 4, ["enqueued", "enqueued", "skipped overlap", "skipped overlap"], ["pending", "waiting"]),
+    ("cancel_running", 3, ["enqueued"] * 3, ["cancelled", "cancelled", "pending"]),
+]
+
+
+@pytest.mark.parametrize("limit", [5000, 1])
+@pytest.mark.parametrize(("overlap", "count", "outcomes", "statuses"), OVERLAP)
+def test_overlap_decides_dates_due_together(
+    db: Connection, overlap: str, count: int, outcomes: list[str], statuses: list[str], limit: int
+) -> None:
+    schedule = add_schedule(db, policy=Policy(catchup="all", overlap=overlap))
+    plan_dates(db, schedule, NOON - LATE, count)
+    fire_all(db, NOON, limit)
+    assert [" ".join(filter(None, row[1:])) for row in ledger(db, schedule)] == outcomes
+    assert [row[0] for row in jobs(db, "status")] == statuses
+
+
+def test_a_late_date_of_latest_waits_until_the_schedule_is_planned_up_to_now(db: Connection) -> None:
+    schedule = add_schedule(db, planned_until=NOON - LATE)
+    plan_date(db, schedule, NOON - LATE)
+    assert fire(db, NOON)[0] == "idle"
+    plan_date(db, schedule, NOON)
+    db.execute("update sched.schedules set planned_until = %s", (NOON + MINUTE,))
+    fire(db, NOON)
+    assert [row[1:] for row in ledger(db, schedule)] == [("missed", "coalesced"), ("enqueued", None)]
+
+
+@pytest.mark.parametrize("limit", [5000, 1])
+def test_the_job_that_stands_for_coalesced_dates_covers_their_intervals(db: Connection, limit: int) -> None:
+    schedule = add_schedule(db)
+    plan_dates(db, schedule, NOON - timedelta(minutes=30), 4)
+    fire_all(db, NOON, limit)
+    assert jobs(db, "logical_date", "covers_from") == [
+        (NOON - timedelta(minutes=27), NOON - timedelta(minutes=31)),
+    ]
+
+
+def test_a_date_that_stands_for_itself_covers_nothing_more(db: Connection) -> None:
+    schedule = add_schedule(db, policy=Policy(overlap="allow"))
+    plan_dates(db, schedule, NOON - MINUTE, 2)
+    fire(db, NOON)
+    assert jobs(db, "covers_from") == [(None,), (None,)]
+
+
+def test_a_pause_is_judged_by_due_at_whenever_it_is_looked_at(db: Connection) -> None:
+    schedule = add_schedule(db, policy=Policy(catchup="all", overlap="allow"))
+    plan_dates(db, schedule, NOON - 5 * MINUTE, 6)
+    db.execute(
+        "insert into sched.pauses (schedule_id, from_at, until_at, actor) values (%s, %s, %s, 'test')",
+        (schedule, NOON - 4 * MINUTE, NOON - 2 * MINUTE),
+    )
+    fire(db, NOON)
+    assert [row[1:] for row in ledger(db, schedule)] == [
+        ("enqueued", None),
+        ("skipped", "paused"),
+        ("skipped", "paused"),
+        ("enqueued", None),
+        ("enqueued", None),
+        ("enqueued", None),
+    ]
+
+
+def test_a_keeping_pause_leaves_dates_undecided_until_resume(db: Connection) -> None:
+    schedule = add_schedule(db, policy=Policy(catchup="none"))
+    plan_date(db, schedule, NOON)
+    db.execute(
+        "insert into sched.pauses (schedule_id, from_at, keep, actor) values (%s, %s, true, 'test')",
+        (schedule, NOON - MINUTE),
+    )
+    assert fire(db, NOON + LATE)[0] == "idle"
+    db.execute("update sched.pauses set until_at = %s", (NOON + LATE,))
+    fire(db, NOON + LATE)
+    assert ledger(db, schedule) == [(NOON, "missed", "late")]
+
+
+def test_a_key_that_belongs_to_another_job_is_a_miss_and_others_fire(db: Connection) -> None:
+    taken = add_schedule(db, "taken", Policy(key_template="same"))
+    free = add_schedule(db, "free")
+    db.execute("select sched.enqueue('x', p_idempotency_key => 'same')")
+    plan_date(db, taken, NOON)
+    plan_date(db, free, NOON)
+    assert fire(db, NOON)[:4] == ("fired", 1, 0, 1)
+    assert ledger(db, taken) == [(NOON, "missed", "key_taken")]
+    assert ledger(db, free) == [(NOON, "enqueued", None)]
+
+
+def test_one_poisoned_schedule_of_a_hundred_is_recorded_and_the_others_fire(db: Connection) -> None:
+    ids = [add_schedule(db, f"s{n}", Policy(job_type="poison" if n == 37 else "fine")) for n in range(100)]
+    for schedule in ids:
+        plan_date(db, schedule, NOON)
+    db.execute("alter table sched.jobs add constraint no_poison check (job_type <> 'poison')")
+    assert fire(db, NOON)[:4] == ("fired", 99, 0, 1)
+    assert ledger(db, ids[37]) == [(NOON, "missed", "error")]
+    (event,) = db.execute("select reason, details ->> 'sqlstate' from sched.events where kind = 'fire_failed'")
+    assert "no_poison" in event[0]
+    assert event[1] == "23514"
+
+
+def test_at_most_a_thousand_dates_of_a_schedule_wait(db: Connection) -> None:
+    schedule = add_schedule(db, policy=Policy(catchup="all"))
+    plan_dates(db, schedule, NOON - 1010 * MINUTE, 1011)
+    assert fire(db, NOON)[1:3] == (1001, 10)
+    # the one that is not late is decided before the backlog, so the ten are the newest late ones
+    states = [row[1:] for row in ledger(db, schedule)]
+    assert states[:998] == [("enqueued", None)] * 998
+    assert states.count(("skipped", "overlap_full")) == 10
+
+
+def test_fresh_dates_are_decided_before_a_backlog_larger_than_a_pass(db: Connection) -> None:
+    backlog = add_schedule(db, "backlog", Policy(catchup="all", overlap="allow"))
+    fresh = add_schedule(db, "fresh")
+    plan_dates(db, backlog, NOON - timedelta(hours=10), 300)
+    plan_date(db, fresh, NOON)
+    assert fire(db, NOON, limit=100)[:2] == ("fired", 100)
+    assert ledger(db, fresh) == [(NOON, "enqueued", None)]
+
+
+def test_a_finished_job_frees_the_slot_for_the_next_date(db: Connection) -> None:
+    schedule = add_schedule(db, policy=Policy(catchup="all"))
+    plan_dates(db, schedule, NOON - LATE, 3)
+    fire(db, NOON)
+    for expected in ("pending", "waiting"), ("pending",), ():
+        ((job_id, token),) = claim_all(db)
+        assert complete(db, job_id, token) == "settled"
+        assert tuple(row[0] for row in jobs(db, "status") if row[0] != "succeeded") == expected
+
+
+def test_a_backfill_job_does_not_count_for_skip(db: Connection) -> None:
+    schedule = add_schedule(db, policy=Policy(overlap="skip"))
+    plan_date(db, schedule, NOON)
+    db.execute(
+        """
+        insert into sched.jobs (job_type, status, origin, schedule_id, overlap_key, holds_overlap)
+        values ('x', 'pending', 'backfill', %(id)s, sched.overlap_key(%(id)s), true)
+        """,
+        {"id": schedule},
+    )
+    fire(db, NOON)
+    assert ledger(db, schedule) == [(NOON, "enqueued", None)]
+    assert jobs(db, "status", "origin") == [("waiting", "schedule"), ("pending", "backfill")]
+
+
+def test_firing_twice_changes_nothing(db: Connection) -> None:
+    schedule = add_schedule(db)
+    plan_date(db, schedule, NOON)
+    fire(db, NOON)
+    before = db.execute("select * from sched.occurrences").fetchall(), db.execute("select * from sched.jobs").fetchall()
+    assert fire(db, NOON + MINUTE)[0] == "idle"
+    assert (
+        db.execute("select * from sched.occurrences").fetchall(),
+        db.execute("select * from sched.jobs").fetchall(),
+    ) == before

@@ -1,0 +1,136 @@
+"""Races of firing, spelled with two connections; each waits for the other by looking at it, not by sleeping."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from scheduler.storage.database import Connection
+from tests.support.build import MINUTE, NOON, Policy, add_schedule, claim_all, fire, jobs, ledger, plan_date, plan_dates
+from tests.support.database import connect
+from tests.support.wait import wait_for
+
+
+@pytest.fixture
+def pair(database: str) -> Iterator[tuple[Connection, Connection]]:
+    with connect(database) as one, connect(database) as other:
+        yield one, other
+
+
+def is_blocked(watcher: Connection, blocked: Connection) -> bool:
+    row = watcher.execute(
+        "select wait_event_type = 'Lock' from pg_stat_activity where pid = %s", (blocked.info.backend_pid,)
+    ).fetchone()
+    return row is not None and bool(row[0])
+
+
+def test_a_second_pass_at_once_is_told_busy_and_decides_nothing(pair: tuple[Connection, Connection]) -> None:
+    one, other = pair
+    schedule = add_schedule(one, policy=Policy(overlap="skip"))
+    plan_date(one, schedule, NOON - MINUTE)
+    plan_date(one, schedule, NOON)
+    with one.transaction():
+        assert fire(one, NOON)[1:3] == (1, 1)
+        assert fire(other, NOON)[0] == "busy"
+    assert fire(other, NOON)[0] == "idle"
+    assert [row[1] for row in ledger(one, schedule)] == ["enqueued", "skipped"]
+
+
+def test_a_pass_refuses_an_isolation_level_that_would_read_an_old_snapshot(
+    pair: tuple[Connection, Connection],
+) -> None:
+    one, _ = pair
+    one.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match="read committed"), one.transaction():
+        fire(one, NOON)
+
+
+def test_a_date_due_while_its_predecessor_completes_is_admitted(
+    database: str, pair: tuple[Connection, Connection]
+) -> None:
+    one, other = pair
+    schedule = add_schedule(one)
+    plan_date(one, schedule, NOON - MINUTE)
+    fire(one, NOON - MINUTE)
+    plan_date(one, schedule, NOON)
+    ((job_id, token),) = claim_all(one)
+    with connect(database) as watcher, ThreadPoolExecutor(1) as pool:
+        with one.transaction():
+            one.execute(
+                "select * from sched.complete(array[%s]::bigint[], array[%s]::uuid[], array['null'::jsonb])",
+                (job_id, token),
+            )
+            pass_ = pool.submit(fire, other, NOON)
+            wait_for(lambda: is_blocked(watcher, other), 10, "the pass to wait for the completing job's slot")
+        assert pass_.result(10)[:2] == ("fired", 1)
+    assert jobs(one, "status", "holds_overlap") == [("succeeded", False), ("pending", True)]
+
+
+def test_a_completion_while_a_pass_is_open_admits_the_job_the_pass_made(
+    database: str, pair: tuple[Connection, Connection]
+) -> None:
+    one, other = pair
+    schedule = add_schedule(one)
+    plan_date(one, schedule, NOON - MINUTE)
+    fire(one, NOON - MINUTE)
+    plan_date(one, schedule, NOON)
+    ((job_id, token),) = claim_all(one)
+    with connect(database) as watcher, ThreadPoolExecutor(1) as pool:
+        with one.transaction():
+            fire(one, NOON)
+            assert jobs(one, "status") == [("running",), ("waiting",)]
+            done = pool.submit(
+                other.execute,
+                "select outcome from sched.complete(array[%s]::bigint[], array[%s]::uuid[], array['null'::jsonb])",
+                (job_id, token),
+            )
+            wait_for(lambda: is_blocked(watcher, other), 10, "the completion to wait for the pass")
+        assert done.result(10).fetchall() == [("settled",)]
+    assert jobs(one, "status", "holds_overlap") == [("succeeded", False), ("pending", True)]
+
+
+def test_skip_judges_a_predecessor_that_completes_meanwhile_by_its_end(
+    database: str, pair: tuple[Connection, Connection]
+) -> None:
+    one, other = pair
+    schedule = add_schedule(one, policy=Policy(overlap="skip"))
+    plan_date(one, schedule, NOON - MINUTE)
+    fire(one, NOON - MINUTE)
+    plan_date(one, schedule, NOON)
+    ((job_id, token),) = claim_all(one)
+    with connect(database) as watcher, ThreadPoolExecutor(1) as pool:
+        with one.transaction():
+            one.execute(
+                "select * from sched.complete(array[%s]::bigint[], array[%s]::uuid[], array['null'::jsonb])",
+                (job_id, token),
+            )
+            pass_ = pool.submit(fire, other, NOON)
+            wait_for(lambda: is_blocked(watcher, other), 10, "the pass to wait for the completing job's slot")
+        assert pass_.result(10)[:3] == ("fired", 1, 0)
+    assert [row[1] for row in ledger(one, schedule)] == ["enqueued", "enqueued"]
+
+
+def test_eight_passes_at_once_decide_each_date_once(database: str) -> None:
+    with connect(database) as db:
+        ids = [add_schedule(db, f"s{n}", Policy(catchup="all", overlap="skip")) for n in range(50)]
+        for schedule in ids:
+            plan_dates(db, schedule, NOON - 10 * MINUTE, 5)
+
+        start = threading.Barrier(8)
+
+        def run() -> None:
+            with connect(database) as own:
+                start.wait()
+                wait_for(lambda: fire(own, NOON, 20)[0] == "idle", 60, "nothing more due")
+
+        with ThreadPoolExecutor(8) as pool:
+            for running in [pool.submit(run) for _ in range(8)]:
+                running.result(90)
+        assert {tuple(row[1] for row in ledger(db, schedule)) for schedule in ids} == {
+            ("enqueued", "skipped", "skipped", "skipped", "skipped")
+        }
+        assert len(jobs(db, "id")) == 50
