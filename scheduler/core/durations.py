@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from functools import lru_cache
 
 EXAMPLES = "90s, 15m, 6h or 7d"
 LONGEST = timedelta(days=36_500)
@@ -24,6 +25,7 @@ _WORDY = re.compile(r"([0-9]+) ?(weeks?|days?|hours?|hrs?|minutes?|mins?|seconds
 _ISO = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
 
 
+@lru_cache(maxsize=1024)
 def parse_duration(text: str) -> timedelta:
     """The elapsed time ``text`` stands for, zero or more and at most a hundred years.
 

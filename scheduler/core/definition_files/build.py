@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from scheduler.core.cron import parse_cron
-from scheduler.core.definition_files.model import CommonModel, FileModel, Model, RunModel, ScheduleModel
+from scheduler.core.definition_files.model import CommonModel, Model, RunModel, ScheduleModel
 from scheduler.core.definition_files.named_calendars import calendar_rule
 from scheduler.core.definition_files.register import Register, Source
 from scheduler.core.durations import format_duration
@@ -34,7 +34,7 @@ from scheduler.core.models import (
     Shift,
     Timing,
 )
-from scheduler.core.moments import instant_text, parse_moment
+from scheduler.core.moments import instant_text
 from scheduler.core.occurrences import compile_timing, occurrences_between
 from scheduler.core.storable import Path, storable, storage_faults
 from scheduler.errors import DefinitionError, Problem
@@ -82,15 +82,18 @@ def _definitions(source: Source, register: Register, timings: _Timings) -> Itera
     for path in source.shape.pruned:
         if path[0] == "schedules" and len(path) == 3:
             pruned.setdefault(str(path[1]), set()).add(str(path[2]))
-    shared = _Shared(file=source.shape.model)
-    raw = source.document.value.get("schedules", {})
+    defaults = source.shape.model.defaults
+    default_parts = {key: _fields(getattr(defaults, key)) for key in ("dst", "retry", "catchup")}
     for name, schedule in source.shape.model.schedules.items():
         if register.is_first(source.document, name):
+            fields: dict[str, Any] = source.document.value["schedules"][name]
             written = _Written(
                 name=name,
                 schedule=schedule,
-                shared=shared,
-                keys=frozenset(key for key, value in raw[name].items() if value is not None),
+                own=schedule.model_fields_set,
+                defaults=defaults,
+                default_parts=default_parts,
+                keys=frozenset(key for key, value in fields.items() if value is not None),
                 pruned=frozenset(pruned.get(name, ())),
                 source=source,
                 register=register,
@@ -99,28 +102,19 @@ def _definitions(source: Source, register: Register, timings: _Timings) -> Itera
                 yield definition
 
 
-@dataclass(slots=True, kw_only=True)
-class _Shared:
-    """What schedules of one file that set nothing of their own have in common, made once."""
-
-    file: FileModel
-    values: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def defaults(self) -> CommonModel:
-        return self.file.defaults
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
     """One schedule as it stands in its file: its own values before the defaults, and where they are.
 
-    ``keys`` are those with a value, the faulty ones included; ``pruned`` are the faulty ones.
+    ``own`` are the keys of ``schedule`` that are its own, null included; ``keys`` those with a value, the faulty ones
+    included; ``pruned`` the faulty ones.
     """
 
     name: str
     schedule: ScheduleModel
-    shared: _Shared
+    own: set[str]
+    defaults: CommonModel
+    default_parts: Mapping[str, Mapping[str, Any]]
     keys: frozenset[str]
     pruned: frozenset[str]
     source: Source
@@ -128,18 +122,14 @@ class _Written:
 
     def value(self, key: str) -> Any:
         """The schedule's own value, null included, else the default."""
-        is_own = key in self.schedule.model_fields_set
-        return getattr(self.schedule if is_own else self.shared.defaults, key)
+        return getattr(self.schedule if key in self.own else self.defaults, key)
 
     def part(self, key: str) -> Mapping[str, Any]:
-        """A mapping such as ``retry``: each field the schedule's own, else the default."""
-        if key not in self.schedule.model_fields_set:
-            if key not in self.shared.values:
-                self.shared.values[key] = _fields(getattr(self.shared.defaults, key))
-            found: Mapping[str, Any] = self.shared.values[key]
-            return found
-        own: Model = getattr(self.schedule, key)
-        return {**_fields(getattr(self.shared.defaults, key)), **_fields(own, only=own.model_fields_set)}
+        """The fields of ``dst``, ``retry`` or ``catchup``: each the schedule's own, else the default."""
+        if key not in self.own:
+            return self.default_parts[key]
+        model: Model = getattr(self.schedule, key)
+        return {**self.default_parts[key], **{name: getattr(model, name) for name in model.model_fields_set}}
 
     def lacks_for_sure(self, *keys: str) -> bool:
         """Whether none of ``keys`` is written, not even with a fault, nor under a name we do not know."""
@@ -150,7 +140,7 @@ class _Written:
     def report(self, key: str, message: str, *inner: str | int, at_key: bool = False) -> None:
         """A problem with ``key``: where the schedule has it, else in the defaults, else at the schedule's name."""
         path: Path = ("schedules", self.name, key, *inner)
-        if key not in self.keys and key in self.shared.defaults.model_fields_set:
+        if key not in self.keys and key in self.defaults.model_fields_set:
             path = ("defaults", key, *inner)
         self.register.report(self.source.document, path, message, at_key=at_key)
 
@@ -159,8 +149,8 @@ class _Written:
         self.register.report(self.source.document, ("schedules", self.name), message, at_key=True)
 
 
-def _fields(model: Model, only: set[str] | None = None) -> dict[str, Any]:
-    return {name: getattr(model, name) for name in type(model).model_fields if only is None or name in only}
+def _fields(model: Model) -> dict[str, Any]:
+    return {name: getattr(model, name) for name in type(model).model_fields}
 
 
 def _definition(written: _Written, timings: _Timings) -> Definition | None:
@@ -239,9 +229,9 @@ def _stored(written: _Written, key: str, value: dict[str, Any], *inner: str) -> 
 
 def _limit(written: _Written) -> str | None:
     key: str | None = written.value("limit")
-    owner = written.source.shape.model.owner
-    if key is not None:
-        known = [limit.key for limit in written.register.limits.values() if limit.owner == owner]
+    owner, limits = written.source.shape.model.owner, written.register.limits
+    if key is not None and (key not in limits or limits[key].owner != owner):
+        known = [limit.key for limit in limits.values() if limit.owner == owner]
         if message := written.register.unknown(owner, "limits", key, known):
             written.report("limit", message)
     return key
@@ -283,7 +273,7 @@ class _Timings:
     register: Register
     today: date
     calendars: dict[Any, CalendarRule] = field(default_factory=dict)
-    checked: dict[Timing, str | None] = field(default_factory=dict)
+    checked: dict[tuple[Any, ...], str | None] = field(default_factory=dict)
     shared_days: dict[Timing, date | None] = field(default_factory=dict)
 
     def timing(self, written: _Written) -> Timing | None:
@@ -351,14 +341,14 @@ class _Timings:
 
     def _fault(self, timing: Timing) -> str | None:
         """What ``core.occurrences`` has against the rule; asked once for all schedules that share it."""
-        rule = replace(timing, name="", start=None, end=None, jitter=timedelta(0))
-        if rule not in self.checked:
+        key = (timing.rule, timing.timezone, timing.dst, timing.calendar)
+        if key not in self.checked:
             try:
-                compile_timing(rule)
-                self.checked[rule] = None
+                compile_timing(replace(timing, name="", start=None, end=None, jitter=timedelta(0)))
+                self.checked[key] = None
             except DefinitionError as error:
-                self.checked[rule] = "; ".join(problem.message for problem in error.problems)
-        return self.checked[rule]
+                self.checked[key] = "; ".join(problem.message for problem in error.problems)
+        return self.checked[key]
 
     def _shared_day(self, timing: Timing) -> date | None:
         """A local day of the next years that two dates stand for."""
@@ -411,18 +401,7 @@ def _rule(written: _Written, timezone: str) -> tuple[str, Rule] | None:
         case "rrule":
             return key, Rrule(text="\n".join((schedule.rrule or "").strip(_BLANKS).splitlines()))
         case _:
-            return _moments(written)
-
-
-def _moments(written: _Written) -> tuple[str, Rule] | None:
-    moments = []
-    for index, text in enumerate(written.schedule.at or ()):
-        try:
-            moments.append(_as_datetime(parse_moment(text)))
-        except ValueError as error:
-            written.report("at", str(error), index)
-    complete = len(moments) == len(written.schedule.at or ())
-    return ("at", At(moments=tuple(dict.fromkeys(moments)))) if complete else None
+            return key, At(moments=tuple(dict.fromkeys(_as_datetime(moment) for moment in schedule.at or ())))
 
 
 def _bound(written: _Written, key: str, timezone: str) -> datetime | None:
@@ -430,13 +409,8 @@ def _bound(written: _Written, key: str, timezone: str) -> datetime | None:
 
     A local time in a gap means the first instant after it. A bare date means midnight, at its first pass if it has two.
     """
-    text: str | None = written.schedule.anchor if key == "anchor" else written.value(key)
-    if text is None:
-        return None
-    try:
-        moment = parse_moment(text)
-    except ValueError as error:
-        written.report(key, str(error))
+    moment: date | None = written.schedule.anchor if key == "anchor" else written.value(key)
+    if moment is None:
         return None
     wall = _as_datetime(moment)
     if wall.tzinfo is not None:
@@ -445,7 +419,7 @@ def _bound(written: _Written, key: str, timezone: str) -> datetime | None:
     first, last = (instant_of(clock, wall, pass_) for pass_ in (RepeatRule.FIRST, RepeatRule.LAST))
     if first != last and isinstance(moment, datetime):
         candidates = f"{instant_text(first)} or {instant_text(last)}"
-        written.report(key, f'"{text}" happens twice in {timezone}: write {candidates}')
+        written.report(key, f"{moment.isoformat()} happens twice in {timezone}: write {candidates}")
     return first + timedelta(seconds=wall.second, microseconds=wall.microsecond)
 
 

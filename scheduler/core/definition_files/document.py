@@ -30,6 +30,7 @@ _WORDS: dict[str, bool | None] = {
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _DIGITS_LIMIT = 1_000
+_TEXT_TAG = "tag:yaml.org,2002:str"
 
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 _PROPERTY = re.compile(r"(?:^|[\s\[\]{},:?-])(?:[&*]\w|[&*]-|!)", re.MULTILINE)
@@ -37,9 +38,10 @@ _PROPERTY = re.compile(r"(?:^|[\s\[\]{},:?-])(?:[&*]\w|[&*]-|!)", re.MULTILINE)
 
 
 class _Loader(yaml.CSafeLoader):
-    """Composes without turning plain scalars into dates, numbers or booleans."""
+    """Composes without looking for dates, numbers or booleans in plain scalars: every node is text."""
 
-    yaml_implicit_resolvers = {}  # noqa: RUF012  a class attribute by PyYAML's protocol
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> str:
+        return _TEXT_TAG
 
 
 class Document:
@@ -144,15 +146,16 @@ class _Builder:
         if not isinstance(node, yaml.ScalarNode):
             self._note(node, "a key must be text, not a list or mapping")
             return None
-        if node.style:
-            return str(node.value)
-        if node.value == "<<":
+        text: str = node.value
+        if node.style or (text[:1].isalpha() and text not in _WORDS):
+            return text
+        if text == "<<":
             self._note(node, "merge keys (<<) are not read: use `defaults:` or write the fields out")
             return None
         if not isinstance(self._plain(node), str):
-            self._note(node, f'a key must be text: write "{node.value}" in quotes')
+            self._note(node, f'a key must be text: write "{text}" in quotes')
             return None
-        return str(node.value)
+        return text
 
     def _plain(self, node: yaml.ScalarNode) -> Any:
         text: str = node.value
@@ -235,6 +238,8 @@ def _syntax_message(rest: str, context: str, problem: str) -> str:
         return 'a value that contains ": " needs quotes, and a nested key needs a line of its own'
     if context == "while scanning a quoted scalar" and "end of stream" in problem:
         return "the quote that opens here is never closed"
+    if context.startswith("while parsing a flow") and not rest:
+        return "the text ends inside brackets: close [ with ] and { with }"
     if "nesting depth" in problem:
         return f"is nested more than {DEPTH_LIMIT} levels deep: flatten it"
     if "duplicate anchor" in problem or "undefined alias" in problem:

@@ -15,6 +15,7 @@ from scheduler.core.definition_files import values
 from scheduler.core.definition_files.values import (
     Attempts,
     CatchupChoice,
+    Day,
     Duration,
     FailureChoice,
     FilledText,
@@ -170,7 +171,7 @@ class CalendarModel(Model):
     """Days that are left out; several keys together mean their union."""
 
     holidays: FilledText | None = Field(default=None, description="country or country-region, like DE or DE-BE")
-    dates: list[Moment] = Field(default=[], description="single days")
+    dates: list[Day] = Field(default=[], description="single days")
     weekdays: Annotated[list[Weekday], BeforeValidator(values.one_or_more)] = Field(
         default=[], description="days of the week"
     )

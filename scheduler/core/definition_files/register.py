@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import date
 from difflib import get_close_matches
@@ -17,7 +17,6 @@ from scheduler.core.definition_files.named_calendars import (
 from scheduler.core.definition_files.shape import Shape
 from scheduler.core.definition_files.words import shown_path
 from scheduler.core.models import Limit
-from scheduler.core.moments import parse_day
 from scheduler.core.storable import Path
 from scheduler.errors import Problem
 
@@ -98,9 +97,8 @@ class Register:
                     self.report(document, path, fault)
                     self.bad_calendars.setdefault(owner, set()).add(name)
 
-    def unknown(self, owner: str, section: str, name: str, known: Iterable[str]) -> str | None:
+    def unknown(self, owner: str, section: str, name: str, known: Collection[str]) -> str | None:
         """The complaint about ``name`` not being among ``known``, unless a broken file or entry explains it."""
-        known = list(known)
         if name in known or not self.is_complete or (owner, section, name) in self.pruned:
             return None
         kind = section.removesuffix("s")
@@ -122,20 +120,10 @@ class Register:
 
     def _add_calendar(self, owner: str, name: str, source: Source) -> None:
         model = source.shape.model.calendars[name]
-        dates = []
-        for index, text in enumerate(model.dates):
-            try:
-                dates.append(parse_day(text))
-            except ValueError as error:
-                self.report(source.document, ("calendars", name, "dates", index), str(error))
-        faulty = len(dates) < len(model.dates) or any(path[:2] == ("calendars", name) for path in source.shape.pruned)
-        if faulty:
-            self.pruned.add((owner, "calendars", name))
-            return
         self.calendars.setdefault(owner, {})[name] = NamedCalendar(
             name=name,
             holidays=model.holidays,
-            dates=tuple(dates),
+            dates=tuple(model.dates),
             weekdays=tuple(model.weekdays),
             calendars=tuple(model.calendars),
         )

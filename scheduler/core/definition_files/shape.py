@@ -109,7 +109,8 @@ def _fault(error: Any) -> Fault:
     if kind == "missing":
         return Fault(path=path, message=_MISSING.get(str(path[-1]), "is missing: it must be given"))
     if kind in ("model_type", "dict_type"):
-        return Fault(path=path, message=f"{kind_of(given)} stands here, but a mapping is needed: {_example(path)}")
+        message = f"{kind_of(given)} stands here, but a mapping is needed: {_example(path)}"
+        return Fault(path=path, message=message, at_key=given is None)
     if kind == "list_type":
         return Fault(path=path, message=f"{kind_of(given)} stands here, but a list is needed: write [a, b]")
     if kind == "too_short":
@@ -157,10 +158,10 @@ def _unknown_key(path: Path) -> str:
         return "belongs to a single schedule and cannot be a default"
     if len(path) == 1 and key in _keys(ScheduleModel):
         return "belongs to a schedule: write it below `schedules:` and the schedule's name"
-    if close := did_you_mean(key, known):
-        return f"is not a known key{close}"
     if path[0] == "schedules" and len(path) == 3 and key in _FOREIGN_KEYS:
         return f"is not a known key: {_FOREIGN_KEYS[key]}"
+    if close := did_you_mean(key, known):
+        return f"is not a known key{close}"
     return f"is not a known key here: remove it, or write one of {listed(known)}"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import date, timedelta
 from enum import Enum
 from typing import Annotated, Any, TypeVar
 
@@ -20,6 +20,8 @@ from scheduler.core.durations import EXAMPLES as DURATIONS
 from scheduler.core.durations import parse_duration
 from scheduler.core.key_template import template_fault
 from scheduler.core.models import CatchupPolicy, FinalFailurePolicy, GapRule, OverlapPolicy, RepeatRule, Shift
+from scheduler.core.moments import EXAMPLES as MOMENTS
+from scheduler.core.moments import parse_day, parse_moment
 from scheduler.core.storable import text_fault
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,99}$"
@@ -144,10 +146,16 @@ def _template(value: Any) -> str:
     return text
 
 
-def _moment_text(value: Any) -> str:
+def _moment(value: Any) -> date:
     if isinstance(value, str):
-        return _text(value)
-    raise ValueError(f"{shown(value)} is not a moment: write 2026-01-31, 2026-01-31T08:30 or 2026-01-31T08:30:00Z")
+        return parse_moment(value)
+    raise ValueError(f"{shown(value)} is not a moment: write {MOMENTS}")
+
+
+def _day(value: Any) -> date:
+    if isinstance(value, str):
+        return parse_day(value)
+    raise ValueError(f"{shown(value)} is not a date: write 2026-12-31")
 
 
 def one_or_more(value: Any) -> Any:
@@ -270,7 +278,8 @@ PositiveDuration = Annotated[timedelta, BeforeValidator(_positive_duration), _DU
 Fraction = Annotated[float, BeforeValidator(_fraction), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
 Job = Annotated[str, BeforeValidator(_job), WithJsonSchema({"type": "string", "pattern": f"^{_JOB.pattern}$"})]
 Template = Annotated[str, BeforeValidator(_template)]
-Moment = Annotated[str, BeforeValidator(_moment_text), _MOMENT_SCHEMA]
+Moment = Annotated[Any, BeforeValidator(_moment), _MOMENT_SCHEMA]
+Day = Annotated[Any, BeforeValidator(_day), WithJsonSchema({"type": "string", "format": "date"})]
 Weekday = Annotated[int, BeforeValidator(_weekday), WithJsonSchema({"enum": list(WEEKDAYS)})]
 Value = Annotated[Any, BeforeValidator(_value), WithJsonSchema(_VALUE_SCHEMA)]
 VariableName = Annotated[str, BeforeValidator(_environment_name), WithJsonSchema(_ENVIRONMENT_SCHEMA)]
