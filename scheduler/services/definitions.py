@@ -9,7 +9,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 
 from scheduler.core.definition_files.build import build_definitions
@@ -17,6 +17,7 @@ from scheduler.core.definition_files.document import SIZE_LIMIT, Document, read_
 from scheduler.core.definition_files.register import Source
 from scheduler.core.definition_files.shape import check_shape
 from scheduler.core.definition_files.words import shown_path
+from scheduler.core.lint import lint_set
 from scheduler.core.models import DefinitionSet
 from scheduler.errors import DefinitionError, Problem
 
@@ -29,6 +30,11 @@ class LoadedDefinitions:
 
     definitions: DefinitionSet
     documents: dict[str, Document]
+
+    def problem(self, schedule: str, field: str, message: str) -> Problem:
+        """A message about ``field`` (like ``catchup.grace``) of a schedule, with its place or the nearest to it."""
+        path = ("schedules", schedule, *field.split("."))
+        return self.documents[schedule].problem(path, f"{schedule}.{field}", message)
 
 
 def load_definitions(folder: Path, *, today: date) -> DefinitionSet:
@@ -50,6 +56,16 @@ def read_definitions(folder: Path, *, today: date) -> LoadedDefinitions:
         raise DefinitionError(_in_file_order(problems))
     documents = {name: source.document for source in sources for name in source.shape.model.schedules}
     return LoadedDefinitions(definitions=build.definitions, documents=documents)
+
+
+def lint_folder(folder: Path, *, now: datetime) -> list[Problem]:
+    """The warnings about the definitions below ``folder``, with their places, in file order.
+
+    Raises DefinitionError as ``load_definitions`` does: there are no warnings about a folder that does not load.
+    """
+    loaded = read_definitions(folder, today=now.date())
+    warnings = lint_set(loaded.definitions, now)
+    return _in_file_order([loaded.problem(found.schedule, found.field, found.message) for found in warnings])
 
 
 def _read_sources(folder: Path) -> tuple[list[Source], list[Problem], bool]:

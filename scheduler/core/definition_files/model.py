@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.json_schema import GenerateJsonSchema
 
 from scheduler.core.definition_files import values
 from scheduler.core.definition_files.values import (
@@ -40,8 +41,8 @@ from scheduler.core.definition_files.values import (
     Value,
     VariableName,
     Version,
-    Weekday,
 )
+from scheduler.core.durations import format_duration
 from scheduler.core.models import CatchupPolicy, FinalFailurePolicy, GapRule, OverlapPolicy, RepeatRule, Shift
 
 
@@ -57,7 +58,7 @@ class DstModel(Model):
 
 
 class ScheduleCalendarModel(Model):
-    except_: Annotated[list[Name], BeforeValidator(values.one_or_more)] = Field(
+    except_: values.Names = Field(
         alias="except", min_length=1, description="the calendars (one or a list) whose days are left out"
     )
     shift: ShiftChoice = Field(default=Shift.SKIP, description="leave the date out, or move it to a day that is not")
@@ -158,8 +159,8 @@ class ScheduleModel(CommonModel):
         default=None, description="an instant that `every` counts from; default 1970-01-01T00:00Z"
     )
     rrule: FilledText | None = Field(default=None, description="RFC 5545 lines: DTSTART, RRULE, RDATE, EXDATE")
-    at: Annotated[list[Moment], BeforeValidator(values.one_or_more), Field(min_length=1, max_length=10_000)] | None = (
-        Field(default=None, description="single moments")
+    at: Annotated[values.Moments, Field(min_length=1, max_length=10_000)] | None = Field(
+        default=None, description="single moments"
     )
     job: Job | None = Field(default=None, description="a registered handler")
     run: RunModel | None = Field(default=None, description="a shell command, an HTTP request or SQL")
@@ -172,9 +173,7 @@ class CalendarModel(Model):
 
     holidays: FilledText | None = Field(default=None, description="country or country-region, like DE or DE-BE")
     dates: list[Day] = Field(default=[], description="single days")
-    weekdays: Annotated[list[Weekday], BeforeValidator(values.one_or_more)] = Field(
-        default=[], description="days of the week"
-    )
+    weekdays: values.Weekdays = Field(default=[], description="days of the week")
     calendars: list[Name] = Field(default=[], description="other calendars of the owner")
 
 
@@ -199,12 +198,31 @@ class FileModel(Model):
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of a definition file, for editors; ``scheduler/schedule.schema.json`` holds the same."""
-    schema = FileModel.model_json_schema(by_alias=True)
-    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    schema["title"] = "sched definition file"
-    for definition, shorthand in _SHORTHANDS.items():
-        schema["$defs"][definition] = {"anyOf": [shorthand, schema["$defs"][definition]]}
-    return schema
+    schema = FileModel.model_json_schema(by_alias=True, schema_generator=_SchemaGenerator)
+    definitions = schema["$defs"]
+    for name, shorthand in _SHORTHANDS.items():
+        definitions[name] = {"anyOf": [shorthand, definitions[name]]}
+    definitions["ScheduleModel"]["allOf"] = [
+        {"oneOf": [{"required": [key]} for key in keys]} for keys in (("cron", "every", "rrule", "at"), ("job", "run"))
+    ]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": "sched definition file",
+        "description": "Schedules, and the calendars and limits they share. Durations: 90s, 15m, 6h, 7d.",
+    }
+
+
+class _SchemaGenerator(GenerateJsonSchema):
+    """Defaults as they are written in files, and no titles that only repeat the key."""
+
+    def encode_default(self, dft: Any) -> Any:
+        if isinstance(dft, BaseModel):
+            return {name: self.encode_default(getattr(dft, name)) for name in type(dft).model_fields}
+        return format_duration(dft) if isinstance(dft, timedelta) else super().encode_default(dft)
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
 
 
 _SHORTHANDS: Mapping[str, dict[str, Any]] = {

@@ -231,9 +231,10 @@ def as_union(value: Any) -> Any:
     return {"calendars": value} if isinstance(value, list) else value
 
 
-_MOMENT_SCHEMA = WithJsonSchema(
-    {"type": "string", "examples": ["2026-01-31", "2026-01-31T08:30", "2026-01-31T08:30:00Z"]}
-)
+_MOMENT_SCHEMA: dict[str, Any] = {
+    "type": "string",
+    "examples": ["2026-01-31", "2026-01-31T08:30", "2026-01-31T08:30:00Z"],
+}
 _ENVIRONMENT_SCHEMA: dict[str, Any] = {"type": "string", "pattern": f"^{_VARIABLE.pattern}$"}
 _VALUE_SCHEMA: dict[str, Any] = {
     "anyOf": [
@@ -250,6 +251,10 @@ _VALUE_SCHEMA: dict[str, Any] = {
 
 def _choices(kind: type[Enum]) -> WithJsonSchema:
     return WithJsonSchema({"enum": [member.value for member in kind]})
+
+
+def _one_or_more_schema(item: dict[str, Any]) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [item, {"type": "array", "items": item, "minItems": 1}]})
 
 
 def _whole_schema(low: int, high: int) -> WithJsonSchema:
@@ -278,9 +283,12 @@ PositiveDuration = Annotated[timedelta, BeforeValidator(_positive_duration), _DU
 Fraction = Annotated[float, BeforeValidator(_fraction), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
 Job = Annotated[str, BeforeValidator(_job), WithJsonSchema({"type": "string", "pattern": f"^{_JOB.pattern}$"})]
 Template = Annotated[str, BeforeValidator(_template)]
-Moment = Annotated[Any, BeforeValidator(_moment), _MOMENT_SCHEMA]
+Moment = Annotated[Any, BeforeValidator(_moment), WithJsonSchema(_MOMENT_SCHEMA)]
 Day = Annotated[Any, BeforeValidator(_day), WithJsonSchema({"type": "string", "format": "date"})]
-Weekday = Annotated[int, BeforeValidator(_weekday), WithJsonSchema({"enum": list(WEEKDAYS)})]
+Weekday = Annotated[int, BeforeValidator(_weekday)]
+Names = Annotated[list[Name], BeforeValidator(one_or_more), _one_or_more_schema({"type": "string"})]
+Weekdays = Annotated[list[Weekday], BeforeValidator(one_or_more), _one_or_more_schema({"enum": list(WEEKDAYS)})]
+Moments = Annotated[list[Moment], BeforeValidator(one_or_more), _one_or_more_schema(_MOMENT_SCHEMA)]
 Value = Annotated[Any, BeforeValidator(_value), WithJsonSchema(_VALUE_SCHEMA)]
 VariableName = Annotated[str, BeforeValidator(_environment_name), WithJsonSchema(_ENVIRONMENT_SCHEMA)]
 HeaderName = Annotated[str, BeforeValidator(_header_name)]
