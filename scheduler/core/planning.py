@@ -1,4 +1,4 @@
-"""How far ahead a schedule is planned, and when to look at it again. Pure; the planner service writes what this says."""
+"""How far ahead a schedule is planned, and when to look again. Pure; the planner service writes what this says."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from scheduler.core.history import Expected, History, expected_ahead, expected_between
 from scheduler.core.models import Occurrence
+from scheduler.core.occurrences import due_lead
 
 NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 """Position of a schedule that has no further dates."""
@@ -43,7 +44,7 @@ def extension(history: History, planned_until: datetime, now: datetime, horizon:
     ended, or that is retired, moves to ``NEVER``.
     """
     ahead = expected_ahead(history, now, horizon.max_dates or horizon.min_dates)
-    until = _until(ahead, now, horizon)
+    until = _until(ahead, now + due_lead(history.spans[-1].timing), horizon)
     is_last = len(ahead) < horizon.min_dates
     dates = expected_between(history, planned_until, until, limit)
     if len(dates) == limit:

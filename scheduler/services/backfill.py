@@ -43,7 +43,7 @@ class BackfillRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillResult:
-    """``inserted`` and ``already`` count dates; ``key_taken`` are those whose idempotency key belongs to another job."""
+    """``inserted`` and ``already`` count dates; ``key_taken`` are those whose key another job has."""
 
     id: int | None
     inserted: Sequence[Gap]

@@ -7,12 +7,14 @@ waiting. The policies are in ``sql/functions/fire.sql``. Any number of tickers m
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from scheduler.services.planner import Planner
-from scheduler.storage.database import Connection, database_now, transaction
+from scheduler.errors import TransientStorageError
+from scheduler.services.loop import Link
+from scheduler.storage.database import Connection, Database, database_now, transaction
 from scheduler.storage.queries import fetch
 
 logger = logging.getLogger(__name__)
@@ -53,7 +55,9 @@ class TickResult:
 class Ticker:
     """Fires and plans. ``by`` is recorded with every decision."""
 
-    def __init__(self, planner: Planner, by: str, own_clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self, planner: Plans, by: str, own_clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
         self._planner = planner
         self._by = by
         self._own_clock = own_clock
@@ -82,6 +86,20 @@ class Ticker:
                 return replace(total, is_busy=True, sleep=BUSY_WAIT)
             if not (fired.is_more_due or planned.schedules):
                 return replace(total, next_due_at=fired.next_due_at, sleep=_sleep(fired))
+
+    def run(self, database: Database, stop: threading.Event) -> None:
+        """Tick until ``stop`` is set, sleeping until the next date is due; trouble with the database is waited out."""
+        link = Link(database, "tick")
+        try:
+            while not stop.is_set():
+                try:
+                    result = link.call(self.run_once)
+                except TransientStorageError as error:
+                    link.wait_after(error, stop)
+                else:
+                    stop.wait(result.sleep.total_seconds())
+        finally:
+            link.close()
 
     def _fire(self, connection: Connection) -> FirePass:
         with transaction(connection):

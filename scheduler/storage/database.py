@@ -70,7 +70,7 @@ class Database:
             given = conninfo_to_dict(self.dsn)
         except psycopg.ProgrammingError as error:
             raise ConfigError(
-                f'the database address is not understood ({_first_line(error)}); write it like '
+                f"the database address is not understood ({_first_line(error)}); write it like "
                 f'"postgresql://user@host:5432/name"'
             ) from error
         with mapped_errors():

@@ -52,14 +52,14 @@ def migrate(connection: Connection) -> list[str]:
         pending = _pending(applied)
         with mapped_errors():
             for migration in pending:
-                connection.execute(migration.text)  # type: ignore[call-overload]
+                connection.execute(migration.text)
                 execute(
                     connection,
                     "migrations_record",
                     {"version": migration.version, "name": migration.name, "checksum": migration.checksum},
                 )
             for text in _function_texts():
-                connection.execute(text)  # type: ignore[call-overload]
+                connection.execute(text)
     return [migration.name for migration in pending]
 
 

@@ -35,6 +35,11 @@ class ScheduleRow:
     file: str
     definition: Mapping[str, Any]
 
+    @property
+    def decoded(self) -> Definition:
+        """The newest revision's definition."""
+        return definition_from_json(self.definition)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
@@ -121,7 +126,7 @@ def schedule_ids(connection: Connection, names: Sequence[str] | None) -> dict[st
         return {row.name: row.id for row in all_schedules(connection) if row.retired_at is None}
     by_name: dict[str, int] = {}
     for row in all_schedules(connection):
-        by_name.update({name: row.id for name in (row.name, *row.former_names)})
+        by_name.update(dict.fromkeys((row.name, *row.former_names), row.id))
     return {name: by_name[name] for name in names if name in by_name}
 
 
@@ -166,9 +171,7 @@ def date_columns(rows: Sequence[tuple[int, Expected]]) -> dict[str, list[Any]]:
 
 def recorded_dates(connection: Connection, schedule_id: int, after: datetime, until: datetime) -> list[LedgerRow]:
     """What is recorded of a schedule for logical dates in ``(after, until]``, oldest first."""
-    return fetch(
-        connection, LedgerRow, "occurrences_between", {"id": schedule_id, "after": after, "until": until}
-    )
+    return fetch(connection, LedgerRow, "occurrences_between", {"id": schedule_id, "after": after, "until": until})
 
 
 def use_tzdata(connection: Connection, version: str) -> str:

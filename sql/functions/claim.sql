@@ -35,8 +35,8 @@ create or replace function sched.claim(p_queues text[], p_worker uuid, p_limit i
 returns table (
   id bigint, job_type text, payload jsonb, run jsonb, queue text, attempt integer, max_attempts integer,
   lease_token uuid, lease_expires_at timestamptz, timeout interval, idempotency_key text, schedule text,
-  logical_date timestamptz, interval_start timestamptz, interval_end timestamptz, covers_from timestamptz,
-  generation integer, origin text
+  logical_date timestamptz, local_date date, interval_start timestamptz, interval_end timestamptz,
+  covers_from timestamptz, generation integer, origin text
 )
 language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
 #variable_conflict use_column
@@ -69,7 +69,9 @@ begin
   where j.id = p.id
   returning j.id, j.job_type, j.payload, j.run, j.queue, j.attempt_count, j.max_attempts,
             j.lease_token, j.lease_expires_at, j.timeout, j.idempotency_key, j.schedule,
-            j.logical_date, j.interval_start, j.interval_end, j.covers_from,
-            j.generation::integer, j.origin;
+            j.logical_date,
+            (select o.local_date from sched.occurrences o
+             where o.schedule_id = j.schedule_id and o.logical_date = j.logical_date),
+            j.interval_start, j.interval_end, j.covers_from, j.generation::integer, j.origin;
 end
 $$;

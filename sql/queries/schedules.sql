@@ -64,12 +64,9 @@ values (%(kind)s::text, %(schedule_id)s::integer, %(actor)s::text, %(reason)s::t
 -- Wait for the pass that is under way; held until the end of the transaction.
 select sched.take_pass_lock();
 
--- name: clock
-select clock_timestamp();
-
 -- name: schedules_lock
--- Lock these schedules in id order; returns what they are now, to be compared with what was planned for.
-select s.id, s.revision, s.planned_until
+-- Lock these schedules in id order; returns what they are now, to be compared with what was compared before.
+select s.id, s.revision, s.retired_at
 from sched.schedules s
 where s.id = any (%(ids)s::integer[])
 order by s.id
@@ -100,21 +97,22 @@ from sched.schedules s
 where s.id = any (%(ids)s::integer[]) and r.schedule_id = s.id and r.revision = s.revision and r.valid_until is null;
 
 -- name: revisions_insert
--- New revisions, in force for logical dates after valid_from.
+-- New revisions, in force for logical dates after valid_from. The columns that SQL decides by are read from the
+-- definition itself, so that they cannot differ from it.
 insert into sched.schedule_revisions (
   schedule_id, revision, valid_from, hash, definition, file, applied_by, job_type, run, payload, key_template, queue,
   priority, max_attempts, retry_base, retry_max, retry_jitter, timeout, limit_key, catchup, grace, max_age, overlap,
   finish_by, on_final_failure)
 select d.schedule_id, d.revision, %(valid_from)s::timestamptz, d.hash, d.definition, d.file, %(actor)s::text,
-       d.job_type, d.run, d.payload, d.key_template, d.queue, d.priority, d.max_attempts,
-       make_interval(secs => d.retry_base), make_interval(secs => d.retry_max), d.retry_jitter,
-       make_interval(secs => d.timeout), d.limit_key, d.catchup, make_interval(secs => d.grace),
-       make_interval(secs => d.max_age), d.overlap, make_interval(secs => d.finish_by), d.on_final_failure
+       d.definition ->> 'job', nullif(d.definition -> 'run', 'null'), d.definition -> 'payload',
+       d.definition ->> 'idempotency_key', d.definition ->> 'queue', (d.definition ->> 'priority')::integer,
+       (d.definition #>> '{retry,max_attempts}')::integer, (d.definition #>> '{retry,base}')::interval,
+       (d.definition #>> '{retry,max}')::interval, (d.definition #>> '{retry,jitter}')::double precision,
+       (d.definition ->> 'timeout')::interval, d.definition ->> 'limit', d.definition #>> '{catchup,policy}',
+       (d.definition #>> '{catchup,grace}')::interval, (d.definition #>> '{catchup,max_age}')::interval,
+       d.definition ->> 'overlap', (d.definition ->> 'finish_by')::interval, d.definition ->> 'on_final_failure'
 from jsonb_to_recordset(%(rows)s::jsonb) as d (
-  schedule_id integer, revision integer, hash text, definition jsonb, file text, job_type text, run jsonb,
-  payload jsonb, key_template text, queue text, priority integer, max_attempts integer, retry_base double precision,
-  retry_max double precision, retry_jitter double precision, timeout double precision, limit_key text, catchup text,
-  grace double precision, max_age double precision, overlap text, finish_by double precision, on_final_failure text);
+  schedule_id integer, revision integer, hash text, definition jsonb, file text);
 
 -- name: schedules_revise
 -- Point schedules at their new revisions. The position never moves forward here: dates of the old revision up to
