@@ -1,0 +1,202 @@
+"""What authors of handlers use: ``@handler``, the job they are given, and what they may raise to steer it.
+
+A handler is a plain or an ``async`` function of one argument, registered under the job type that definitions name:
+
+    @handler("ingest.daily")
+    def ingest(job: Job) -> dict[str, int]:
+        return {"rows": load(job.payload["source"], job.interval_start, job.interval_end)}
+
+Its JSON return value is the job's result. This module imports nothing of ours but the errors. How handlers are run
+is in ``services.executors``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from scheduler.errors import ConfigError, SchedulerError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Retry(Exception):
+    """The attempt is spent and the job is tried again: after ``after``, or after its usual backoff."""
+
+    def __init__(self, reason: str = "", *, after: timedelta | None = None) -> None:
+        super().__init__(reason or "the handler asked for a retry")
+        self.after = after
+
+
+class Discard(Exception):
+    """The job can never succeed: it is dead at once, whatever attempts are left."""
+
+
+class Hold(Exception):
+    """The job waits for a person, who releases or cancels it."""
+
+
+class Cancel(Exception):
+    """The job is not wanted any more."""
+
+
+class LeaseLost(SchedulerError):
+    """The job is not ours any more: what ``transaction()`` wrote was rolled back, and another attempt decides."""
+
+
+class Control(Protocol):
+    """What stands behind a job while it runs."""
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the handler is asked to stop."""
+        ...
+
+    def transaction(self) -> AbstractContextManager[Any]:
+        """See ``Job.transaction``."""
+        ...
+
+
+class Detached:
+    """Stands behind a job that no worker holds, as in a handler's own unit test."""
+
+    is_cancelled = False
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        raise LeaseLost("this job was not claimed by a worker")
+        yield
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Job:
+    """One attempt at a job, as its handler sees it. Instants are UTC; dates are None for jobs without a schedule.
+
+    The data interval is ``(interval_start, interval_end]``; ``covers_from`` is set when the job also stands for
+    earlier dates that were coalesced into it. ``metadata`` is stored with the attempt, whatever its outcome.
+    ``result`` is what the handler returns; set it only to complete with ``transaction``.
+    """
+
+    id: int
+    job_type: str
+    payload: Any = field(default_factory=dict)
+    run: Any = None
+    queue: str = "default"
+    attempt: int = 1
+    max_attempts: int = 1
+    timeout: timedelta | None = None
+    idempotency_key: str | None = None
+    schedule: str | None = None
+    logical_date: datetime | None = None
+    local_date: date | None = None
+    interval_start: datetime | None = None
+    interval_end: datetime | None = None
+    covers_from: datetime | None = None
+    generation: int = 1
+    origin: str = "enqueue"
+    lease_token: str = field(default="", repr=False)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    result: Any = None
+    control: Control = field(default=Detached(), repr=False)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether this attempt should stop: cancelled by a person, out of time, or its lease is lost.
+
+        Work in threads has to look; ``async`` handlers and commands are ended.
+        """
+        return self.control.is_cancelled
+
+    def transaction(self) -> AbstractContextManager[Any]:
+        """A database connection in a transaction that commits what is written and the job's completion together.
+
+        Set ``job.result`` inside the block; what the handler returns afterwards is ignored. Raises LeaseLost at the
+        end of the block, and rolls back, when the job is not ours any more. An exception inside rolls back too, and
+        the job goes on. In an ``async`` handler call it in ``asyncio.to_thread``.
+        """
+        return self.control.transaction()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handler:
+    """A registered function."""
+
+    job_type: str
+    function: Callable[[Job], Any]
+    is_async: bool
+
+
+class HandlerRegistry:
+    """Job types and their handlers."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+
+    def handler(self, job_type: str) -> Callable[[Function], Function]:
+        """Register the decorated function. Raises ConfigError when the type is taken by another function."""
+
+        def register(function: Function) -> Function:
+            known = self._handlers.get(job_type)
+            if known is not None and _place(known.function) != _place(function):
+                raise ConfigError(
+                    f'two handlers are registered for "{job_type}": '
+                    f"{_place(known.function)} and {_place(function)}; rename one"
+                )
+            self._handlers[job_type] = Handler(
+                job_type=job_type, function=function, is_async=inspect.iscoroutinefunction(function)
+            )
+            return function
+
+        return register
+
+    def find(self, job_type: str) -> Handler | None:
+        """The handler of a job type."""
+        return self._handlers.get(job_type)
+
+    @property
+    def job_types(self) -> tuple[str, ...]:
+        """All registered types in alphabetical order."""
+        return tuple(sorted(self._handlers))
+
+
+REGISTRY = HandlerRegistry()
+"""Where the module-level ``handler`` registers."""
+
+handler = REGISTRY.handler
+
+
+def load_app(*module_names: str) -> HandlerRegistry:
+    """Import the modules that register handlers, also from the current directory; returns the registry.
+
+    Raises ConfigError with one sentence when a module is missing or fails to import.
+    """
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    for name in module_names:
+        try:
+            importlib.import_module(name)
+        except ConfigError:
+            raise
+        except ModuleNotFoundError as error:
+            raise ConfigError(_import_fault(name, error)) from error
+        except Exception as error:
+            raise ConfigError(f'the app module "{name}" fails to import: {type(error).__name__}: {error}') from error
+    return REGISTRY
+
+
+def _import_fault(name: str, error: ModuleNotFoundError) -> str:
+    if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+        return f'there is no module "{name}", here or among the installed ones: --app takes a name like "team.jobs"'
+    return f'the app module "{name}" needs the module "{error.name}", which is not installed'
+
+
+def _place(function: Callable[..., Any]) -> str:
+    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', repr(function))}"

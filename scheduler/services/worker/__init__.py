@@ -1,0 +1,17 @@
+"""The worker: claims jobs in batches, runs them, keeps their leases, and records how they ended.
+
+One process, synchronous psycopg in threads (docs/decisions/0005). Each thread has one concern and its own connection:
+
+    pump      claims as many jobs as can start and hands them to executors      pump.py, the thread that calls run
+    settler   records endings in batches                                        settler.py
+    heart     extends leases                                                    heart.py
+    watcher   waits for hints, looks every second, reaps                        watcher.py
+    guard     time-outs, and leases we can no longer trust; no database         guard.py
+
+They share ``InFlight`` (in_flight.py), the jobs this process holds. No transaction is open while a handler runs.
+"""
+
+from scheduler.services.worker.pump import Worker
+from scheduler.services.worker.settings import WorkerResult, WorkerSettings
+
+__all__ = ["Worker", "WorkerResult", "WorkerSettings"]

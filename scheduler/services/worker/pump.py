@@ -1,0 +1,290 @@
+"""The worker as a whole, and its main loop: claim as many jobs as can start, and start them.
+
+A claim is worth trying when a hint came, when the last one brought all that was asked for, or at the start. Claim and
+settle are separate transactions on separate connections: one that did both deadlocked with four workers in 5 of 30
+runs (PERFORMANCE). Stopping: no new claims; what finishes within the grace is settled, the rest is handed back.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from uuid import uuid4
+
+from scheduler.core.models import AttemptOutcome
+from scheduler.errors import StorageError, TransientStorageError
+from scheduler.handlers import HandlerRegistry, Job
+from scheduler.services.executors import Execution, Function
+from scheduler.services.executors.python import EventLoopExecutor, ThreadExecutor
+from scheduler.services.executors.shell import ShellRunner
+from scheduler.services.loop import Link
+from scheduler.services.worker.guard import Guard
+from scheduler.services.worker.heart import Heart
+from scheduler.services.worker.in_flight import InFlight
+from scheduler.services.worker.settings import WorkerResult, WorkerSettings
+from scheduler.services.worker.settler import Settler
+from scheduler.services.worker.watcher import Watcher
+from scheduler.storage.database import Database
+from scheduler.storage.jobs import (
+    Ending,
+    SettleOutcome,
+    WorkerRow,
+    announce_worker,
+    claim_jobs,
+    hand_back_jobs,
+    jobs_remain,
+    register_worker,
+    remove_worker,
+)
+from scheduler.storage.migrations import require_schema
+
+logger = logging.getLogger("scheduler.worker")
+
+STOP_LOOK_SECONDS = 0.1
+"""How soon a stop signal is noticed."""
+OVERRUN_SECONDS = 10.0
+"""How long work that can be ended may take to end after its time-out."""
+LAST_WORDS_SECONDS = 5.0
+"""How long the end of a worker may wait for a database that does not answer."""
+
+
+class Worker:
+    """Executes the jobs of some queues until it is stopped, or until nothing is left."""
+
+    def __init__(
+        self,
+        database: Database,
+        registry: HandlerRegistry,
+        settings: WorkerSettings,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """``environment`` is what ``from_env`` values are taken from; SCHED_DSN is added to it."""
+        self._database = database
+        self._settings = settings
+        self._row = WorkerRow(id=uuid4(), name=settings.name, queues=settings.queues, concurrency=settings.concurrency)
+        self._in_flight = InFlight(settings.concurrency)
+        self._hinted = threading.Event()
+        self._link = Link(database, "claim")
+        self._settler = Settler(database, self._in_flight, settings.batch)
+        self._heart = Heart(database, self._in_flight, settings)
+        self._guard = Guard(self._in_flight)
+        self._watcher = Watcher(database, self._in_flight, self._row, settings.poll.total_seconds(), self._hint)
+        self._work = _Dispatcher(
+            registry,
+            self._in_flight,
+            {**(os.environ if environment is None else environment), "SCHED_DSN": database.dsn},
+        )
+        self._failure: BaseException | None = None
+
+    def run(self, stop: threading.Event, *, abort: threading.Event | None = None, drain: bool = False) -> WorkerResult:
+        """Work until ``stop`` is set, then wait for running jobs at most the grace; ``abort`` cuts that short.
+
+        With ``drain`` it also ends when nothing of its queues is due or running, here or in any other worker. Jobs
+        whose backoff ends later are not waited for. Raises StorageError when the database is unreachable at the
+        start or unfit; later outages are waited out. Call it once.
+        """
+        try:
+            self._link.call(require_schema)
+            self._link.call(lambda connection: register_worker(connection, self._row, has_free_slots=False))
+            return self._run(stop, abort or threading.Event(), drain)
+        finally:
+            self._link.close()
+
+    def _run(self, stop: threading.Event, abort: threading.Event, drain: bool) -> WorkerResult:
+        known_as = {"worker": str(self._row.id), "worker_name": self._row.name}
+        logger.info("worker started", extra={"event": "worker_started", **known_as})
+        done = threading.Event()
+        with ExitStack() as threads:
+            for name, target in (
+                ("heart", self._heart.run),
+                ("guard", self._guard.run),
+                ("watcher", self._watcher.run),
+            ):
+                threads.callback(self._start(name, partial(target, done)).join, LAST_WORDS_SECONDS)
+            threads.callback(done.set)
+            settler = self._start("settler", self._settler.run)
+            try:
+                self._pump(stop, drain)
+            finally:
+                self._shut_down(abort, settler)
+        if self._failure is not None:
+            raise self._failure
+        result = self._in_flight.result()
+        logger.info("worker stopped", extra={"event": "worker_stopped", **known_as, "result": result})
+        return result
+
+    def _pump(self, stop: threading.Event, drain: bool) -> None:
+        may_have_more = True
+        while not stop.is_set() and self._failure is None:
+            self._in_flight.changed.clear()
+            try:
+                if self._can_claim() and (may_have_more or self._hinted.is_set()):
+                    self._hinted.clear()
+                    may_have_more = self._claim() or self._announce()
+                    continue
+                if drain and self._is_drained():
+                    return
+            except TransientStorageError as error:
+                self._link.wait_after(error, stop)
+                may_have_more = True
+            self._in_flight.changed.wait(STOP_LOOK_SECONDS)
+
+    def _can_claim(self) -> bool:
+        """Whether jobs can start, and the database keeps up with recording the last ones."""
+        limit = 2 * max(self._settings.concurrency, self._settings.batch)
+        return self._in_flight.free_slots > 0 and self._in_flight.unsettled < limit
+
+    def _claim(self) -> bool:
+        """Claim and start what fits; whether there may be more."""
+        settings = self._settings
+        asked = min(self._in_flight.free_slots, settings.batch)
+        sent = time.monotonic()
+        jobs = self._link.call(
+            lambda connection: claim_jobs(
+                connection, queues=settings.queues, worker=self._row.id, limit=asked, lease=settings.lease
+            )
+        )
+        trusted_until = sent + settings.trust.total_seconds()
+        self._work.start([Execution(job, self._database, sent, trusted_until) for job in jobs])
+        return len(jobs) == asked
+
+    def _announce(self) -> bool:
+        """Before waiting for hints, make sure they are sent; true when that was news, and one more look is due."""
+        if not self._watcher.is_listening or self._watcher.is_announced:
+            return False
+        self._link.call(lambda connection: announce_worker(connection, self._row.id, has_free_slots=True))
+        self._watcher.is_announced = True
+        return True
+
+    def _is_drained(self) -> bool:
+        return self._in_flight.is_empty and not self._link.call(
+            lambda connection: jobs_remain(connection, self._settings.queues)
+        )
+
+    def _hint(self) -> None:
+        self._hinted.set()
+        self._in_flight.changed.set()
+
+    def _shut_down(self, abort: threading.Event, settler: threading.Thread) -> None:
+        deadline = time.monotonic() + self._settings.shutdown_grace.total_seconds()
+        while not (self._in_flight.is_empty or abort.is_set() or self._failure or time.monotonic() >= deadline):
+            self._in_flight.changed.clear()
+            self._in_flight.changed.wait(STOP_LOOK_SECONDS)
+        unfinished = self._in_flight.withdraw()
+        for execution in unfinished:
+            execution.cancel()
+        self._work.close(at_once=abort.is_set())
+        self._try_last(lambda: self._hand_back(unfinished))
+        self._settler.finish()
+        settler.join(LAST_WORDS_SECONDS)
+        self._settler.give_up()
+        self._try_last(lambda: self._link.call(lambda connection: remove_worker(connection, self._row.id)))
+
+    def _hand_back(self, unfinished: list[Execution]) -> None:
+        if not unfinished:
+            return
+        unfinished.sort(key=lambda execution: execution.job.id)
+        jobs = [execution.job for execution in unfinished]
+        outcomes = self._link.call(lambda connection: hand_back_jobs(connection, jobs))
+        self._in_flight.settled(
+            (execution, "handed_back" if outcome is SettleOutcome.SETTLED else "lost")
+            for execution, outcome in zip(unfinished, outcomes, strict=True)
+        )
+        logger.info("jobs handed back", extra={"event": "jobs_handed_back", "job_ids": [job.id for job in jobs]})
+
+    def _try_last(self, work: Callable[[], object]) -> None:
+        """Do something before the end, for a few seconds at most; then leave it to the leases."""
+        deadline = time.monotonic() + LAST_WORDS_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                work()
+            except TransientStorageError as error:
+                self._link.wait_after(error, threading.Event())
+            except StorageError as error:
+                logger.warning("shutdown incomplete", extra={"event": "shutdown_incomplete", "error": str(error)})
+                return
+            else:
+                return
+
+    def _start(self, name: str, target: Callable[[], object]) -> threading.Thread:
+        def guarded() -> None:
+            try:
+                target()
+            except BaseException as error:
+                logger.exception("a thread of the worker failed", extra={"event": "worker_failed", "thread": name})
+                self._failure = error
+                self._in_flight.changed.set()
+
+        thread = threading.Thread(target=guarded, name=f"sched-{name}", daemon=True)
+        thread.start()
+        return thread
+
+
+class _Dispatcher:
+    """Chooses the executor of each job."""
+
+    def __init__(self, registry: HandlerRegistry, in_flight: InFlight, environment: Mapping[str, str]) -> None:
+        self._registry = registry
+        self._in_flight = in_flight
+        self._shell = ShellRunner(environment)
+        self._event_loop = EventLoopExecutor("sched-async", in_flight.returned)
+        self._threads = ThreadExecutor("sched-thread", in_flight.returned)
+        # Commands have a loop of their own: an async handler that blocks its loop must not stall their pipes.
+        self._commands = EventLoopExecutor("sched-commands", in_flight.returned)
+
+    def start(self, executions: list[Execution]) -> None:
+        """Start all of these; jobs of unknown type fail at once."""
+        if not executions:
+            return
+        self._in_flight.add(executions)
+        coroutines: list[tuple[Execution, Function]] = []
+        plain: list[tuple[Execution, Function]] = []
+        commands: list[tuple[Execution, Function]] = []
+        unknown: list[tuple[Execution, Ending]] = []
+        for execution in executions:
+            job = execution.job
+            handler = self._registry.find(job.job_type)
+            if job.job_type == "run.shell":
+                commands.append((execution, self._shell.run))
+                self._set_deadline(execution, OVERRUN_SECONDS)
+            elif handler is None:
+                unknown.append((execution, _unknown_type(job)))
+            elif handler.is_async:
+                coroutines.append((execution, handler.function))
+                self._set_deadline(execution, OVERRUN_SECONDS)
+            else:
+                plain.append((execution, handler.function))
+                self._set_deadline(execution, 0.0)
+        if coroutines:
+            self._event_loop.start(coroutines)
+        if plain:
+            self._threads.start(plain)
+        if commands:
+            self._commands.start(commands)
+        if unknown:
+            self._in_flight.returned(unknown)
+
+    def close(self, *, at_once: bool) -> None:
+        """End what still runs; commands get their time between SIGTERM and SIGKILL unless it must be at once."""
+        if at_once:
+            self._shell.patience = 0.0
+        self._event_loop.close(1.0)
+        self._threads.close(0.0)
+        self._commands.close(self._shell.patience + 1.0)
+
+    def _set_deadline(self, execution: Execution, allowance: float) -> None:
+        if execution.job.timeout is not None:
+            execution.deadline = time.monotonic() + execution.job.timeout.total_seconds() + allowance
+
+
+def _unknown_type(job: Job) -> Ending:
+    return Ending(
+        outcome=AttemptOutcome.FAILED,
+        error=f'no handler is registered for "{job.job_type}" in this worker: start it with --app and the module that '
+        f'has @handler("{job.job_type}")',
+    )
