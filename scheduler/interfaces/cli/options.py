@@ -1,0 +1,84 @@
+"""Flags and arguments that several commands share, and how their texts are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from scheduler.core.durations import parse_duration
+from scheduler.core.moments import parse_moment
+from scheduler.errors import ConfigError
+
+T = TypeVar("T")
+
+DEFAULT_FOLDER = Path("schedules")
+PRIORITIES = (-32768, 32767)
+
+Dsn = Annotated[
+    str | None,
+    typer.Option(
+        "--dsn",
+        metavar="DSN",
+        show_default=False,
+        help="Database as a URL or libpq connection string; else SCHED_DSN, else the embedded one in .sched/.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, nothing else.")]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder with definition files.")]
+Since = Annotated[
+    str,
+    typer.Option("--since", metavar="WHEN", help="First moment: a date, a local time or an instant; included."),
+]
+Until = Annotated[
+    str | None,
+    typer.Option("--until", metavar="WHEN", show_default="now", help="Where the range ends; not included."),
+]
+Schedules = Annotated[
+    list[str] | None,
+    typer.Option("--schedule", metavar="NAME", show_default="all", help="Only this schedule; may be repeated."),
+]
+Include = Annotated[
+    list[str] | None,
+    typer.Option("--include", metavar="KIND", show_default=False, help="Count skipped dates as gaps too."),
+]
+Reason = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", show_default=False, help="Why; recorded with your name.")
+]
+
+
+def moment(text: str, flag: str) -> date | datetime:
+    """A date, local time or instant given on the command line. Raises ConfigError naming the flag."""
+    return _read(parse_moment, text, flag)
+
+
+def duration(text: str, flag: str, *, least: timedelta) -> timedelta:
+    """A duration given on the command line, ``least`` or longer. Raises ConfigError naming the flag."""
+    found = _read(parse_duration, text, flag)
+    if found < least:
+        raise ConfigError(f"{flag}: {text} is too short; it must be at least {least.total_seconds():g}s")
+    return found
+
+
+def whole(value: int, flag: str, low: int, high: int) -> int:
+    """A number given on the command line. Raises ConfigError naming the flag and its range."""
+    if not low <= value <= high:
+        raise ConfigError(f"{flag}: {value} is out of range; write a whole number from {low} to {high}")
+    return value
+
+
+def choice(text: str, flag: str, options: Sequence[str]) -> str:
+    """One of a few words. Raises ConfigError listing them."""
+    if text not in options:
+        raise ConfigError(f'{flag}: "{text[:40]}" is not known; write one of {", ".join(options)}')
+    return text
+
+
+def _read(parse: Callable[[str], T], text: str, flag: str) -> T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ConfigError(f"{flag}: {error}") from error
