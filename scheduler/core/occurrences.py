@@ -35,7 +35,8 @@ from scheduler.core.localtime import (
     minute_of,
 )
 from scheduler.core.models import EPOCH, At, CalendarRule, Cron, DstRule, Every, Occurrence, Rrule, Shift, Timing
-from scheduler.core.recurrence import RecurrenceWalls, parse_recurrence
+from scheduler.core.rrule_text import parse_recurrence
+from scheduler.core.rrule_walls import RruleWalls
 from scheduler.errors import DefinitionError
 
 SEARCH_HORIZON = timedelta(days=400 * 366)
@@ -169,7 +170,7 @@ def _expected(
     if isinstance(rule, At):
         return Expected(clock, ListedDates(clock, rule, dst), dst, exclusions)
     recurrence = parse_recurrence(rule.text, clock.zone)
-    dates = LocalDates(clock, RecurrenceWalls(recurrence), dst, latest=recurrence.until_instant)
+    dates = LocalDates(clock, RruleWalls(recurrence), dst, latest=recurrence.until_instant)
     return Expected(clock, dates, dst, exclusions)
 
 
