@@ -52,6 +52,7 @@ SETTINGS = {
 LOG_LIMIT_BYTES = 10_000_000
 SOCKET_PATH_LIMIT_BYTES = 103  # macOS; Linux allows 107
 POLL_SECONDS = 0.01
+RETRY_SECONDS = 0.2
 REPORT_SECONDS = 5.0
 
 
@@ -169,7 +170,8 @@ class Cluster:
                 said = self.log.read_bytes()[said_before:].decode(errors="replace")
                 if "shared memory block" not in said:
                     raise StorageError(f"PostgreSQL did not start: {_complaint(said)} (more in {self.log})")
-                launched = None  # processes of a killed server are still leaving
+                launched = None  # a process of a killed server is still at work; it ends after its statement
+                time.sleep(RETRY_SECONDS)
         raise AssertionError("patiently() has no end")
 
     def _launch(self) -> int:

@@ -20,6 +20,7 @@ import pytest
 from scheduler.errors import StorageError
 from scheduler.storage import cluster
 from scheduler.storage.binaries import Binaries
+from scheduler.storage.database import Connection
 from scheduler.storage.embedded import EmbeddedServer, find_directory
 from tests.support.cluster import available_servers
 from tests.support.database import connect
@@ -104,7 +105,11 @@ def pid_file(directory: Path) -> Path:
 
 def one(dsn: str, statement: str) -> str:
     with connect(dsn) as connection:
-        row = connection.execute(statement.encode()).fetchone()
+        return one_row(connection, statement)
+
+
+def one_row(connection: Connection, statement: str) -> str:
+    row = connection.execute(statement.encode()).fetchone()
     assert row is not None
     return str(row[0])
 
@@ -164,6 +169,7 @@ def test_the_close_of_a_forked_child_leaves_the_server_alone(
     script = """
 import os, sys
 from pathlib import Path
+from scheduler.storage.database import Connection
 from scheduler.storage.embedded import EmbeddedServer
 with EmbeddedServer.open(Path(sys.argv[1])) as server:
     child = os.fork()
@@ -184,6 +190,7 @@ def test_a_lease_that_was_never_closed_ends_with_its_process(
     script = """
 import sys
 from pathlib import Path
+from scheduler.storage.database import Connection
 from scheduler.storage.embedded import EmbeddedServer
 print(EmbeddedServer.open(Path(sys.argv[1])).dsn, flush=True)
 sys.stdin.read()
@@ -258,6 +265,39 @@ def test_a_killed_first_initdb_leaves_nothing_half_made(directory: Path, binarie
     assert not (directory / "data.new").exists()
 
 
+def test_a_statement_that_outlives_its_killed_server_is_waited_for(
+    directory: Path, cluster_of: MakeCluster, binaries: Binaries
+) -> None:
+    cluster_of(binaries)
+    with Holder(directory, binaries=binaries) as holder, connect(holder.dsn()) as connection:
+        backend = int(one_row(connection, "select pg_backend_pid()"))
+        busy = threading.Thread(target=run_until_the_server_is_gone, args=(connection,))
+        busy.start()
+        with connect(holder.dsn()) as observer:
+            wait_for(
+                lambda: (
+                    one_row(observer, "select count(*) from pg_stat_activity where query like '%generate_series%'")
+                    == "2"
+                ),
+                30,
+                "the statement to run",
+            )
+        kill_server(directory)
+        with Holder(directory, binaries=binaries) as next_one:
+            log = directory / "server.log"
+            wait_for(lambda: "shared memory block" in log.read_text(), 30, "PostgreSQL to find the statement at work")
+            os.kill(backend, signal.SIGKILL)
+            assert one(next_one.dsn(), "select 1") == "1"
+            busy.join()
+            holder.leave()
+            next_one.leave()
+
+
+def run_until_the_server_is_gone(connection: Connection) -> None:
+    with pytest.raises(psycopg.OperationalError):
+        connection.execute("select count(*) from generate_series(1, 1000000000000)")
+
+
 def kill_server(directory: Path) -> int:
     """SIGKILL for the server of ``directory``; returns its process id once it is dead, perhaps as a zombie."""
     server = postmaster(directory)
@@ -281,7 +321,7 @@ def test_a_stale_pid_that_now_belongs_to_a_living_process_is_no_obstacle(
         _, *lock_rest = lock.read_text().splitlines(keepends=True)
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True) as stranger:
         pid_file(directory).write_text("".join([f"{stranger.pid}\n", *rest]))
-        lock.write_text("".join([f"{stranger.pid}\n", *lock_rest]))
+        lock.write_text("".join([f"{os.getpid()}\n", *lock_rest]))  # another one, which is alive as well
         with EmbeddedServer.open(directory, binaries=each_release) as opened:
             assert one(opened.dsn, "select 1") == "1"
         assert stranger.poll() is None, "the stranger was taken for the server and ended"

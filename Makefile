@@ -1,0 +1,66 @@
+# Every target does its own set-up, again and again and in any order: `make help`.
+
+# What is installed and cached goes to .venv, or to the user's cache folder where the repository is not theirs to write.
+VENV := $(shell if [ -w . ] && { [ ! -e .venv ] || [ -w .venv ]; }; then echo "$(CURDIR)/.venv"; \
+    else echo "$${XDG_CACHE_HOME:-$${HOME:-/tmp}/.cache}/sched-pg/$$(pwd | cksum | cut -d ' ' -f 1)"; fi)
+# Test processes at once. More than the cores does not help: the servers need them.
+JOBS ?= 2
+
+SETUP := sh scripts/setup.sh "$(VENV)"
+PYTHON_IN_VENV := "$(VENV)/bin/python"
+RUFF_OPTIONS := --cache-dir "$(VENV)/cache/ruff" scheduler tests scripts
+PYTEST := $(PYTHON_IN_VENV) -m pytest -o cache_dir="$(VENV)/cache/pytest"
+
+export HYPOTHESIS_STORAGE_DIRECTORY := $(VENV)/cache/hypothesis
+
+.DEFAULT_GOAL := help
+.PHONY: help setup check test demo docs bench db oracle bench-time lock
+
+# An empty name, so that a folder without tests is passed over: pytest calls that an error.
+tests_in = $(if $(wildcard tests/$(1)/test_*.py),tests/$(1))
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "  make %-11s %s\n", $$1, $$2 }'
+
+setup: ## make the virtual environment with everything in it
+	@$(SETUP) dev
+
+check: ## the fast part: format, lint, types, import rule, unit tests, docs
+	@$(SETUP) dev
+	"$(VENV)/bin/ruff" format --check $(RUFF_OPTIONS)
+	"$(VENV)/bin/ruff" check $(RUFF_OPTIONS)
+	"$(VENV)/bin/mypy" --cache-dir "$(VENV)/cache/mypy"
+	$(PYTEST) -q $(call tests_in,unit) $(call tests_in,docs)
+
+test: check ## check, and everything else against real PostgreSQL servers
+	$(if $(call tests_in,sql)$(call tests_in,integration),$(PYTEST) -q -n $(JOBS) $(call tests_in,sql) $(call tests_in,integration))
+	$(if $(call tests_in,acceptance),$(PYTEST) -q -n $(JOBS) --durations 10 $(call tests_in,acceptance))
+	$(if $(call tests_in,benchmarks),$(PYTEST) -q $(call tests_in,benchmarks))
+
+demo: ## a month of a daily job on the embedded PostgreSQL, in a minute
+	@$(SETUP) demo
+	@$(PYTHON_IN_VENV) -m scheduler.interfaces.demo
+
+docs: ## run what the documentation says
+	@$(SETUP) dev
+	$(PYTEST) -q tests/docs
+
+bench: ## all benchmarks, with their figures
+	@$(SETUP) dev
+	$(PYTEST) -q -s tests/benchmarks
+
+bench-time: ## how long the arithmetic of dates takes
+	@$(SETUP) dev
+	$(PYTHON_IN_VENV) -m tests.benchmarks.bench_time
+
+oracle: ## compare our dates with those of an independent implementation
+	@$(SETUP) dev
+	$(PYTHON_IN_VENV) -m tests.oracle
+
+db: ## psql on the embedded PostgreSQL of this directory
+	@$(SETUP) demo
+	@$(PYTHON_IN_VENV) scripts/db.py
+
+lock: ## pin all dependencies anew, by hash
+	@$(SETUP) dev
+	sh scripts/lock.sh "$(VENV)" --upgrade
