@@ -89,7 +89,10 @@ def changed_fields(old: Definition, new: Definition) -> tuple[FieldChange, ...]:
 
     A rule, a payload, ``run`` and the excluded days are compared as a whole; the schedule's name is not compared.
     """
-    left, right = _flat(identity(old)), _flat(identity(new))
+    before, after = identity(old), identity(new)
+    if canonical_text(before) == canonical_text(after):
+        return ()
+    left, right = _flat(before), _flat(after)
     return tuple(
         FieldChange(field=field, old=left.get(field), new=right.get(field))
         for field in dict.fromkeys((*right, *left))

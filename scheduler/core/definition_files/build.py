@@ -420,7 +420,7 @@ def _bound(written: _Written, key: str, timezone: str) -> datetime | None:
     if first != last and isinstance(moment, datetime):
         candidates = f"{instant_text(first)} or {instant_text(last)}"
         written.report(key, f"{moment.isoformat()} happens twice in {timezone}: write {candidates}")
-    return first + timedelta(seconds=wall.second, microseconds=wall.microsecond)
+    return first
 
 
 def _as_datetime(moment: date) -> datetime:

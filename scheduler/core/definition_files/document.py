@@ -219,8 +219,10 @@ def _syntax_problem(file: str, text: str, error: yaml.MarkedYAMLError) -> Proble
     if error.context_mark and error.context in ("while scanning an alias", "while scanning a quoted scalar"):
         mark = error.context_mark
     line, column = (mark.line, mark.column) if mark else (0, 0)
-    lines = text.splitlines()
+    lines = text.splitlines() or [""]
     rest = lines[line][column:] if line < len(lines) else ""
+    if line >= len(lines):
+        line, column = len(lines) - 1, max(0, len(lines[-1]) - 1)
     message = _syntax_message(rest, str(error.context or ""), str(error.problem or ""))
     return Problem(message=message, file=file, line=line + 1, column=column + 1)
 
