@@ -32,6 +32,8 @@ def read_settings(*, dsn: str | None = None, environment: Mapping[str, str] = os
     """The settings of this process; ``dsn`` is the flag. Raises ConfigError with one sentence per mistake."""
     if dsn is not None and not dsn.strip():
         raise ConfigError("--dsn is empty; write it like postgresql://user@host:5432/name, or leave it out")
+    if not _is_text(environment.get("SCHED_DSN", "")):
+        raise ConfigError("SCHED_DSN is not UTF-8")
     return Settings(
         dsn=dsn or environment.get("SCHED_DSN", "").strip() or None,
         directory=_working_directory(),
@@ -43,6 +45,11 @@ def read_settings(*, dsn: str | None = None, environment: Mapping[str, str] = os
 def is_debug(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether internal errors are shown with their traceback."""
     return environment.get("SCHED_DEBUG", "") not in ("", "0")
+
+
+def _is_text(value: str) -> bool:
+    """Bytes that are no UTF-8 arrive as lone surrogates."""
+    return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _working_directory() -> Path:

@@ -1,71 +1,29 @@
 """What people do to jobs and schedules by hand: retry, pause, resume, trigger, enqueue; and finding the date they mean.
 
-Each is one call of a function of ``sql/functions/operate.sql`` or ``enqueue.sql`` in a transaction of its own, which
-records who and why. Nothing here changes how dates are decided.
+Each is one call of a function of the database in a transaction of its own, which records who and why. Nothing here
+changes how dates are decided.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any
-
-from psycopg.types.json import Jsonb
 
 from scheduler.core.history import Expected, History, expected_between
 from scheduler.core.localtime import instant_of, local_clock
 from scheduler.core.moments import instant_text
 from scheduler.core.occurrences import next_occurrences, previous_occurrence
 from scheduler.errors import ConfigError, NotFound
+from scheduler.storage import operating
 from scheduler.storage.database import Connection, transaction
-from scheduler.storage.queries import fetch, fetch_value
+from scheduler.storage.operating import By, Enqueued, NewJob, Triggered
 from scheduler.storage.schedules import DefinitionCache, all_schedules, histories, schedule_ids
 from scheduler.storage.status import find_job
 
 CANDIDATES_SHOWN = 5
 _TICK = timedelta(microseconds=1)
 _DAY = timedelta(days=1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class By:
-    """Who asks, and why."""
-
-    actor: str
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Triggered:
-    """``outcome`` is ``enqueued``, with the job, or ``overlap``: nothing was made."""
-
-    outcome: str
-    job_id: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Enqueued:
-    """The job, and whether it is new: an idempotency key that exists gives the job that has it."""
-
-    id: int
-    is_created: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
-    """A job without a schedule. ``run_at`` is an instant; None means now."""
-
-    job_type: str
-    payload: Mapping[str, Any]
-    queue: str = "default"
-    priority: int = 100
-    run_at: datetime | None = None
-    idempotency_key: str | None = None
-    limit_key: str | None = None
-    max_attempts: int = 5
-    timeout: timedelta | None = None
 
 
 def retry_jobs(connection: Connection, ids: Sequence[int], by: By) -> dict[int, str]:
@@ -79,9 +37,7 @@ def retry_jobs(connection: Connection, ids: Sequence[int], by: By) -> dict[int, 
     outcomes: dict[int, str] = {}
     for job_id in ids:
         with transaction(connection):
-            outcomes[job_id] = fetch_value(
-                connection, "operate_retry", {"id": job_id, "actor": by.actor, "reason": by.reason}
-            )
+            outcomes[job_id] = operating.retry(connection, job_id, by)
     return outcomes
 
 
@@ -91,46 +47,29 @@ def pause_schedule(connection: Connection, schedule: str, by: By, *, keep: bool)
     Its dates are skipped, or with ``keep`` stay undecided until it is resumed. Raises NotFound.
     """
     with transaction(connection):
-        return _outcome(connection, "operate_pause", schedule, by, {"keep": keep})
+        outcome = operating.pause(connection, schedule, by, keep=keep)
+    return _found(connection, schedule, outcome)
 
 
 def resume_schedule(connection: Connection, schedule: str, by: By) -> str:
     """End the pause of a schedule: ``resumed`` or ``not_paused``. Raises NotFound."""
     with transaction(connection):
-        return _outcome(connection, "operate_resume", schedule, by, {})
+        outcome = operating.resume(connection, schedule, by)
+    return _found(connection, schedule, outcome)
 
 
 def trigger_schedule(connection: Connection, schedule: str, by: By) -> Triggered:
     """Make a job of a schedule now, without a logical date; its overlap policy holds. Raises NotFound."""
     with transaction(connection):
-        (made,) = fetch(
-            connection, Triggered, "operate_trigger", {"schedule": schedule, "actor": by.actor, "reason": by.reason}
-        )
-    if made.outcome == "not_found":
-        raise _no_schedule(connection, schedule)
+        made = operating.trigger(connection, schedule, by)
+    _found(connection, schedule, made.outcome)
     return made
 
 
 def enqueue_job(connection: Connection, job: NewJob) -> Enqueued:
     """Make one job. Raises ConfigError for a limit that is not defined."""
     with transaction(connection):
-        (made,) = fetch(
-            connection,
-            Enqueued,
-            "operate_enqueue",
-            {
-                "job_type": job.job_type,
-                "payload": Jsonb(dict(job.payload)),
-                "queue": job.queue,
-                "priority": job.priority,
-                "run_at": job.run_at,
-                "idempotency_key": job.idempotency_key,
-                "limit_key": job.limit_key,
-                "max_attempts": job.max_attempts,
-                "timeout": job.timeout,
-            },
-        )
-    return made
+        return operating.enqueue(connection, job)
 
 
 def find_date(connection: Connection, schedule: str, moment: date | datetime) -> datetime:
@@ -151,10 +90,7 @@ def find_date(connection: Connection, schedule: str, moment: date | datetime) ->
     raise ConfigError(f"{schedule} has no date {_shown(moment)}; {hint}")
 
 
-def _outcome(connection: Connection, query: str, schedule: str, by: By, more: Mapping[str, Any]) -> str:
-    outcome: str = fetch_value(
-        connection, query, {"schedule": schedule, "actor": by.actor, "reason": by.reason, **more}
-    )
+def _found(connection: Connection, schedule: str, outcome: str) -> str:
     if outcome == "not_found":
         raise _no_schedule(connection, schedule)
     return outcome

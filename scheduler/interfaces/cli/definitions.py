@@ -40,20 +40,27 @@ def lint(folder: Folder = DEFAULT_FOLDER, as_json: Json = False) -> None:
       sched lint
       sched lint deploy/schedules --json
     """
+    from scheduler.core.lint import lint_set
+    from scheduler.services.definitions import read_definitions
+
+    now = datetime.now(UTC)
     try:
-        definitions = load(folder)
+        loaded = read_definitions(folder, today=now.date())
     except DefinitionError as error:
         if as_json:
             print_json({"schedules": 0, "problems": [_problem(problem) for problem in error.problems], "warnings": []})
             raise typer.Exit(error.exit_code) from error
         raise
-    warnings = _warnings(definitions)
+    schedules = len(loaded.definitions.schedules)
+    warnings = [
+        loaded.problem(found.schedule, found.field, found.message) for found in lint_set(loaded.definitions, now)
+    ]
     if as_json:
-        print_json({"schedules": len(definitions.schedules), "problems": [], "warnings": warnings})
+        print_json({"schedules": schedules, "problems": [], "warnings": [_problem(warning) for warning in warnings]})
         return
     for warning in warnings:
-        say(f"warning: {warning['file']}: {warning['path']}: {warning['message']}")
-    print_line(f"{_counted(len(definitions.schedules), 'schedule')} in {folder}: no problems")
+        say(f"warning: {warning}")
+    print_line(f"{_counted(schedules, 'schedule')} in {folder}: no problems, {_counted(len(warnings), 'warning')}")
 
 
 @app.command()
@@ -220,16 +227,6 @@ def _problem(problem: Problem) -> dict[str, Any]:
         "path": problem.path,
         "message": problem.message,
     }
-
-
-def _warnings(definitions: DefinitionSet) -> list[dict[str, str]]:
-    from scheduler.core.occurrences import never_fires
-
-    return [
-        {"file": definition.file, "path": name, "message": "never fires: no date of its rule will ever come"}
-        for name, definition in definitions.schedules.items()
-        if never_fires(definition.timing)
-    ]
 
 
 def _cron_timing(cron: str, timezone: str | None, names: Sequence[str] | None) -> Timing:

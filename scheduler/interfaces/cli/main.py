@@ -20,7 +20,7 @@ import typer
 
 from scheduler import __version__
 from scheduler.config import is_debug
-from scheduler.errors import SchedulerError
+from scheduler.errors import ConfigError, SchedulerError
 from scheduler.interfaces.cli import definitions, ledger, operate, run
 from scheduler.interfaces.cli.options import Dsn
 from scheduler.interfaces.cli.output import OutputClosed, print_line, say, sentences
@@ -87,6 +87,7 @@ def main() -> NoReturn:
 def run_command(arguments: Sequence[str]) -> int:
     """Run one command; returns its exit code. Whatever goes wrong is a sentence on stderr."""
     try:
+        _require_text(arguments)
         code = typer.main.get_command(app).main(args=list(arguments), prog_name="sched", standalone_mode=False)
     except SchedulerError as error:
         _report(*sentences(error))
@@ -101,6 +102,13 @@ def run_command(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _require_text(arguments: Sequence[str]) -> None:
+    """Bytes that are no UTF-8 arrive as lone surrogates, which no database stores."""
+    for argument in arguments:
+        if not argument.isascii() and any("\ud800" <= character <= "\udfff" for character in argument):
+            raise ConfigError(f"the argument {argument[:40]!a} is not UTF-8")
+
+
 def _unexpected(error: Exception) -> int:
     """A usage error of the command line, which typer raises by a class of its own, or a fault of ours."""
     if isinstance(error, _usage_error_type()):
@@ -108,7 +116,8 @@ def _unexpected(error: Exception) -> int:
         context = getattr(error, "ctx", None)
         hint = f' ("{context.command_path} --help" shows how)' if context is not None else ""
         text = show().strip().rstrip(".")
-        if not text:  # a group without a command: typer has shown its help
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command: the text is its help
+            _report(text)
             return BAD_INPUT
         _report(f"error: {text}{hint}")
         return BAD_INPUT

@@ -26,8 +26,8 @@ from scheduler.interfaces.cli.session import connected, settings_of
 
 if TYPE_CHECKING:
     from scheduler.services.backfill import BackfillResult
-    from scheduler.services.operate import By
     from scheduler.storage.database import Connection
+    from scheduler.storage.operating import By
     from scheduler.storage.status import ScheduleLine
 
 app = typer.Typer(rich_markup_mode=None)
@@ -74,7 +74,8 @@ def enqueue(
       sched enqueue report.build --payload '{"month": "2026-03"}' --key report:2026-03
       sched enqueue mail.send --at 2026-03-01T08:00:00Z
     """
-    from scheduler.services.operate import NewJob, enqueue_job
+    from scheduler.services.operate import enqueue_job
+    from scheduler.storage.operating import NewJob
 
     job = NewJob(
         job_type=_required(job_type, "JOB"),
@@ -365,7 +366,7 @@ def _fill_date(connection: Connection, name: str, logical_date: datetime, by: By
 
 
 def _by(context: typer.Context, dsn: str | None, reason: str | None) -> By:
-    from scheduler.services.operate import By
+    from scheduler.storage.operating import By
 
     return By(actor=settings_of(context, dsn).actor, reason=reason)
 
@@ -449,12 +450,16 @@ def _instant(text: str, flag: str) -> datetime:
 
 
 def _object(text: str) -> dict[str, Any]:
+    from scheduler.core.storable import storable, storage_faults
+
     try:
         found = json.loads(text)
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         raise ConfigError(f"--payload is not JSON: {error}") from error
     except RecursionError as error:
         raise ConfigError("--payload is nested too deeply") from error
     if not isinstance(found, dict):
         raise ConfigError('--payload must be a JSON object, like {"source": "orders"}')
-    return found
+    for path, fault in storage_faults(found):
+        raise ConfigError(f"--payload{''.join(f'.{step}' for step in path)} {fault}")
+    return storable(found)  # type: ignore[no-any-return]

@@ -1,0 +1,109 @@
+"""What people do to jobs and schedules, as calls of ``sql/functions/operate.sql`` and ``enqueue.sql``.
+
+Each function is one statement and never commits; outcomes are the texts that those functions document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from psycopg import errors as pg
+from psycopg.types.json import Jsonb
+
+from scheduler.errors import ConfigError, StorageError
+from scheduler.storage.database import Connection
+from scheduler.storage.queries import fetch, fetch_value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class By:
+    """Who asks, and why; recorded as an event."""
+
+    actor: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Triggered:
+    """``outcome`` is ``enqueued``, with the job, or ``overlap`` (nothing was made), or ``not_found``."""
+
+    outcome: str
+    job_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """The job, and whether it is new: an idempotency key that exists gives the job that has it."""
+
+    id: int
+    is_created: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """A job without a schedule. ``run_at`` is an instant; None means now."""
+
+    job_type: str
+    payload: Mapping[str, Any]
+    queue: str = "default"
+    priority: int = 100
+    run_at: datetime | None = None
+    idempotency_key: str | None = None
+    limit_key: str | None = None
+    max_attempts: int = 5
+    timeout: timedelta | None = None
+
+
+def retry(connection: Connection, job_id: int, by: By) -> str:
+    """``retried``, ``not_found``, or the status of a job that needs no retry."""
+    outcome: str = fetch_value(connection, "operate_retry", {"id": job_id, "actor": by.actor, "reason": by.reason})
+    return outcome
+
+
+def pause(connection: Connection, schedule: str, by: By, *, keep: bool) -> str:
+    """``paused``, ``already_paused`` or ``not_found``. Takes the pass lock."""
+    outcome: str = fetch_value(
+        connection, "operate_pause", {"schedule": schedule, "keep": keep, "actor": by.actor, "reason": by.reason}
+    )
+    return outcome
+
+
+def resume(connection: Connection, schedule: str, by: By) -> str:
+    """``resumed``, ``not_paused`` or ``not_found``. Takes the pass lock."""
+    outcome: str = fetch_value(
+        connection, "operate_resume", {"schedule": schedule, "actor": by.actor, "reason": by.reason}
+    )
+    return outcome
+
+
+def trigger(connection: Connection, schedule: str, by: By) -> Triggered:
+    """Make a manual job of a schedule."""
+    (made,) = fetch(
+        connection, Triggered, "operate_trigger", {"schedule": schedule, "actor": by.actor, "reason": by.reason}
+    )
+    return made
+
+
+def enqueue(connection: Connection, job: NewJob) -> Enqueued:
+    """Make one job. Raises ConfigError for a limit that is not defined."""
+    parameters = {
+        "job_type": job.job_type,
+        "payload": Jsonb(dict(job.payload)),
+        "queue": job.queue,
+        "priority": job.priority,
+        "run_at": job.run_at,
+        "idempotency_key": job.idempotency_key,
+        "limit_key": job.limit_key,
+        "max_attempts": job.max_attempts,
+        "timeout": job.timeout,
+    }
+    try:
+        (made,) = fetch(connection, Enqueued, "operate_enqueue", parameters)
+    except StorageError as error:
+        if isinstance(error.__cause__, pg.InvalidParameterValue):
+            raise ConfigError(error.__cause__.diag.message_primary or str(error)) from error
+        raise
+    return made
