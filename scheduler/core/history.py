@@ -118,10 +118,8 @@ def _last_before(history: History, index: int) -> datetime | None:
     """The last date expected under the revisions before ``index``."""
     for earlier in range(index - 1, -1, -1):
         span = history.spans[earlier]
-        ended = span.valid_until or history.spans[index].valid_from
-        found = previous_occurrence(_timing(history, span), ended + _TICK)
-        if found is None or found.logical_date <= history.floor:
-            return None
-        if earlier == 0 or found.logical_date > span.valid_from:
+        begin, end = _reach(history, earlier, history.floor, history.spans[index].valid_from)
+        found = previous_occurrence(_timing(history, span), end + _TICK)
+        if found is not None and begin < found.logical_date <= end:
             return found.logical_date
     return None

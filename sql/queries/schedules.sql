@@ -159,12 +159,6 @@ order by d.key
 on conflict (key) do update
 set slots = excluded.slots, owner = excluded.owner;
 
--- name: limits_list
-select l.key, l.owner, l.slots as concurrency
-from sched.limits l
-where l.owner is not null
-order by l.key;
-
 -- name: backfills_insert
 insert into sched.backfills (actor, reason, schedules, since, until, kinds, priority)
 values (%(actor)s::text, %(reason)s::text, %(schedules)s::text[], %(since)s::text, %(until)s::text, %(kinds)s::text[],

@@ -1,0 +1,183 @@
+"""Gaps anywhere in history, and filling them once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from scheduler.core.gaps import Gap, GapKind
+from scheduler.core.models import Cron, Definition, DefinitionSet, Timing
+from scheduler.errors import ConfigError, NotFound
+from scheduler.services.apply import apply_definitions
+from scheduler.services.backfill import BackfillRequest, BackfillResult, fill_gaps
+from scheduler.services.gaps import GapReport, GapRequest, find_gaps
+from scheduler.services.planner import Planner
+from scheduler.services.tick import Ticker
+from scheduler.storage.database import Connection
+from tests.support.database import connect
+
+TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+SINCE = TODAY - timedelta(days=10)
+
+
+@pytest.fixture
+def db(database: str) -> Iterator[Connection]:
+    with connect(database) as connection:
+        apply(connection, "0 0 * * *")
+        yield connection
+
+
+def apply(db: Connection, cron: str, **changes: Any) -> None:
+    timing = Timing(name="daily", rule=Cron(expression=cron), start=SINCE)
+    definition = Definition(name="daily", owner="team", timing=timing, job_type="test.noop", **changes)
+    apply_definitions(
+        db, DefinitionSet(schedules={"daily": definition}, limits={}, owners=frozenset({"team"})), actor="test"
+    )
+
+
+def gaps(db: Connection, **changes: Any) -> GapReport:
+    return find_gaps(db, GapRequest(**{"since": SINCE, **changes}))
+
+
+def fill(db: Connection, report: GapReport, found: Sequence[Gap] | None = None, **options: Any) -> BackfillResult:
+    request = BackfillRequest(actor="tester", since="x", **options)
+    return fill_gaps(db, report.gaps if found is None else found, report.settled, request)
+
+
+def count(db: Connection, query: str) -> int:
+    row = db.execute(query).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_dates_before_the_first_apply_are_missing_down_to_start(db: Connection) -> None:
+    report = gaps(db, since=SINCE - timedelta(days=100))
+    assert (report.expected, report.settled) == (len(report.gaps), 0)
+    assert [gap.logical_date for gap in report.gaps][:2] == [SINCE, SINCE + timedelta(days=1)]
+    assert {gap.kind for gap in report.gaps} == {GapKind.MISSING}
+
+
+def test_a_filled_gap_is_settled_and_a_second_backfill_finds_nothing(db: Connection) -> None:
+    report = gaps(db)
+    result = fill(db, report, reason="outage")
+    assert len(result.inserted) == len(report.gaps)
+    again = gaps(db)
+    assert (again.gaps, again.settled) == ([], len(report.gaps))
+    assert fill(db, again).inserted == ()
+    assert count(db, "select count(*) from sched.jobs where origin = 'backfill' and priority = 1000") == len(
+        report.gaps
+    )
+    assert count(db, "select inserted from sched.backfills") == len(report.gaps)
+
+
+def test_two_backfills_at_once_make_one_job_per_date(database: str, db: Connection) -> None:
+    report = gaps(db)
+
+    def run(_: int) -> BackfillResult:
+        with connect(database) as own:
+            return fill(own, report)
+
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(run, range(2)))
+    assert sum(len(result.inserted) for result in results) == len(report.gaps)
+    assert sum(result.already for result in results) == len(report.gaps)
+    assert count(db, "select count(*) from sched.jobs") == len(report.gaps)
+
+
+def test_what_was_decided_before_is_kept_in_events(db: Connection) -> None:
+    first = gaps(db).gaps[0]
+    db.execute(
+        """
+        insert into sched.occurrences (schedule_id, revision, logical_date, due_at, interval_start, local_date, state,
+                                       reason, decided_at, decided_by)
+        values (%s, 1, %s, %s, %s, %s, 'missed', 'too_old', clock_timestamp(), 'test')
+        """,
+        (first.schedule_id, first.logical_date, first.logical_date, first.logical_date, first.logical_date.date()),
+    )
+    report = gaps(db)
+    assert report.gaps[0].kind is GapKind.MISSED
+    fill(db, report)
+    assert db.execute("select reason, details ->> 'was' from sched.events where kind = 'backfilled'").fetchall() == [
+        ("too_old", "missed")
+    ]
+
+
+def test_skipped_dates_are_gaps_only_when_asked_for(db: Connection) -> None:
+    report = gaps(db)
+    fill(db, report)
+    db.execute(
+        "update sched.occurrences set state = 'skipped', reason = 'paused', job_id = null where logical_date = %s",
+        (SINCE,),
+    )
+    db.execute("delete from sched.jobs where logical_date = %s", (SINCE,))
+    assert gaps(db).gaps == []
+    included = gaps(db, kinds=frozenset({GapKind.SKIPPED}))
+    assert [gap.logical_date for gap in included.gaps] == [SINCE]
+    assert len(fill(db, included).inserted) == 1
+
+
+def test_a_range_in_local_days_begins_and_ends_at_local_midnight(db: Connection) -> None:
+    apply(db, "0 0 * * *")
+    report = gaps(db, since=date(SINCE.year, SINCE.month, SINCE.day), until=(SINCE + timedelta(days=3)).date())
+    assert [gap.logical_date for gap in report.gaps] == [SINCE + timedelta(days=n) for n in range(3)]
+
+
+def test_gaps_of_an_old_revision_are_judged_by_it(db: Connection) -> None:
+    before = gaps(db)
+    apply(db, "0 5 * * 1")
+    assert [gap.logical_date for gap in gaps(db).gaps] == [gap.logical_date for gap in before.gaps]
+    fill(db, gaps(db))
+    assert count(db, "select count(*) from sched.jobs where revision = 1") == len(before.gaps)
+
+
+def test_backfill_jobs_of_a_queueing_schedule_run_one_at_a_time_unless_overlap_is_allowed(db: Connection) -> None:
+    report = gaps(db)
+    fill(db, report, report.gaps[:3])
+    assert count(db, "select count(*) from sched.jobs where status = 'pending'") == 1
+    fill(db, report, report.gaps[3:6], is_overlap_allowed=True)
+    assert count(db, "select count(*) from sched.jobs where status = 'pending'") == 4
+
+
+def test_live_jobs_are_claimed_before_backfilled_ones(db: Connection) -> None:
+    fill(db, gaps(db), is_overlap_allowed=True)
+    db.execute("select sched.enqueue('live')")
+    row = db.execute("select job_type from sched.claim(array['default'], gen_random_uuid(), 1, '15 s')").fetchone()
+    assert row == ("live",)
+
+
+def test_unknown_names_and_empty_or_future_ranges_are_refused(db: Connection) -> None:
+    with pytest.raises(NotFound, match='no schedule "nightly"'):
+        gaps(db, schedules=["nightly"])
+    with pytest.raises(ConfigError, match="range is empty"):
+        gaps(db, since=TODAY, until=SINCE)
+    with pytest.raises(ConfigError, match="in the future"):
+        gaps(db, until=TODAY + timedelta(days=5))
+
+
+def test_a_ticker_beside_a_backfill_decides_each_date_once(database: str, db: Connection) -> None:
+    apply(db, "* * * * *")
+    Ticker(Planner(), "test").run_once(db)
+
+    def tick(_: int) -> None:
+        with connect(database) as own:
+            ticker = Ticker(Planner(), "test")
+            for _ in range(5):
+                ticker.run_once(own)
+
+    with ThreadPoolExecutor(3) as pool:
+        ticking = [pool.submit(tick, n) for n in range(2)]
+        filled = pool.submit(lambda: fill(db, gaps(db)))
+        for running in (*ticking, filled):
+            running.result(60)
+    assert gaps(db).gaps == []
+    assert (
+        count(
+            db,
+            "select count(*) from (select 1 from sched.jobs group by schedule_id, logical_date having count(*) > 1) x",
+        )
+        == 0
+    )
