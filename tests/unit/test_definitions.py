@@ -545,7 +545,7 @@ def test_all_problems_of_all_files_come_at_once_in_file_order(load: Load) -> Non
         "schedules/b.yaml:3:15",
         "schedules/b.yaml:3:37",
         "schedules/b.yaml:3:55",
-        "schedules/b.yaml:3:74",
+        "schedules/b.yaml:3:73",
         "schedules/b.yaml:4:3",
         "schedules/c.yaml:2:50",
     ]

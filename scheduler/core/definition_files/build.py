@@ -222,7 +222,7 @@ def _settings(run: RunModel) -> dict[str, Any]:
 def _stored(written: _Written, key: str, value: dict[str, Any], *inner: str) -> dict[str, Any]:
     faults = storage_faults(value) if value else []
     for path, message in faults:
-        written.report(key, message, *inner, *path)
+        written.report(key, message, *inner, *path, at_key=message.startswith("key "))
     stored: dict[str, Any] = value if faults or not value else storable(value)
     return stored
 

@@ -102,7 +102,7 @@ def read_document(file: str, text: str) -> Document:
         raise DefinitionError([_syntax_problem(file, text, error)]) from error
     except yaml.YAMLError as error:
         raise _error(file, f"is not YAML: {error}") from error
-    if root is None:
+    if root is None or (isinstance(root, yaml.ScalarNode) and not root.value and not root.style):
         raise _error(file, "is empty: write `version: 1` and `schedules:`, or delete the file", 1, 1)
     builder = _Builder(file)
     value = builder.build(root, 1)
@@ -236,6 +236,8 @@ def _syntax_message(rest: str, context: str, problem: str) -> str:
         return f'text that starts with {rest[0]} needs quotes: put {what} in quotes, "{value}"'
     if "expected a single document" in problem or "expected a single document" in context:
         return "a second document starts here: one document a file, so move what follows `---` into a file of its own"
+    if "did not find expected ',' or" in problem:
+        return 'a comma or bracket is missing before this, or text with ": " or "," needs quotes'
     if "mapping values are not allowed" in problem:
         return 'a value that contains ": " needs quotes, and a nested key needs a line of its own'
     if context == "while scanning a quoted scalar" and "end of stream" in problem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
@@ -32,10 +33,16 @@ def shown(value: Any) -> str:
     """``value`` on one line, bounded, with invisible characters escaped."""
     if isinstance(value, str):
         text = value if len(value) <= 60 else value[:57] + "..."
-        return '"' + "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text) + '"'
+        return '"' + "".join(_visible(character) for character in text) + '"'
     if isinstance(value, dict | list) or value is None:
         return kind_of(value)
     return str(value).lower()[:60]
+
+
+def _visible(character: str) -> str:
+    """Accents that combine with the letter before them are escaped too: they look like the one-character form."""
+    is_plain = character.isprintable() and not unicodedata.combining(character)
+    return character if is_plain else character.encode("unicode_escape").decode()
 
 
 def listed(options: Iterable[str]) -> str:
