@@ -8,7 +8,8 @@ select clock_timestamp() as now,
        (select min(j.available_at) from sched.jobs j where j.status = 'pending') as ready_since,
        (select count(*) from sched.jobs j
         where j.status = 'running' and j.lease_expires_at <= clock_timestamp()) as expired_leases,
-       (select min(o.due_at) from sched.occurrences o where o.state = 'planned') as next_due_at,
+       (select min(o.due_at) from sched.occurrences o
+        where o.state = 'planned' and o.due_at > clock_timestamp()) as next_due_at,
        (select count(*) from sched.occurrences o
         where o.state = 'planned' and o.due_at <= clock_timestamp()) as due,
        (select count(*) from sched.schedules s where s.retired_at is null) as schedules,

@@ -15,7 +15,6 @@ from scheduler.interfaces.cli.output import (
     print_json,
     print_line,
     print_table,
-    print_text,
     say,
 )
 from scheduler.interfaces.cli.session import connected, settings_of
@@ -35,8 +34,9 @@ _TICK = timedelta(microseconds=1)
 def lint(folder: Folder = DEFAULT_FOLDER, as_json: Json = False) -> None:
     """Check definition files. Needs no database; shows every problem of every file, with its line and column.
 
-    \b
     Warnings do not change the exit code; problems end with 2.
+
+    \b
       sched lint
       sched lint deploy/schedules --json
     """
@@ -280,18 +280,24 @@ def _local(timing: Timing, occurrence: Occurrence) -> datetime:
 
 
 def _print_firings(name: str, timing: Timing, occurrences: Sequence[Occurrence]) -> None:
-    if name:
-        print_line(f"{name} ({timing.timezone})")
+    from scheduler.core.describe import describe_rule, notes
+
+    print_line(f"{name}: {describe_rule(timing)}" if name else describe_rule(timing))
     rows = []
     for occurrence in occurrences:
         local = _local(timing, occurrence)
         moved = None if occurrence.due_at == occurrence.logical_date else occurrence.logical_date
-        rows.append((f"{local:%a %Y-%m-%d %H:%M:%S}", f"{local:%z} {local:%Z}", occurrence.due_at, moved))
-    shown = 4 if any(row[3] for row in rows) else 3
-    columns = ("local time", "offset", "utc", "logical date")[:shown]
-    print_table(columns, [row[:shown] for row in rows], empty=f"{name or 'the expression'}: never fires again")
+        note = "; ".join(notes(timing, occurrence)) or None
+        rows.append((f"{local:%a %Y-%m-%d %H:%M:%S}", f"{local:%z} {local:%Z}", occurrence.due_at, moved, note))
+    columns = ("local time", "offset", "utc", "logical date", "note")
+    used = [index for index in range(5) if index < 3 or any(row[index] for row in rows)]
+    print_table(
+        [columns[index] for index in used],
+        [["" if row[index] is None else row[index] for index in used] for row in rows],
+        empty=f"{name or 'the expression'}: never fires again",
+    )
     if name:
-        print_text("\n")
+        print_line()
 
 
 def _counted(number: int, noun: str) -> str:

@@ -29,11 +29,9 @@ class LineFormatter(logging.Formatter):
 
 
 def log_to_stderr(level: str) -> None:
-    """Log ``scheduler`` events of ``level`` and above to stderr; a second call only changes the level."""
+    """Log ``scheduler`` events of ``level`` and above to stderr, and nowhere else; a second call replaces the first."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter())
     logger = logging.getLogger("scheduler")
     logger.setLevel(level.upper())
-    if not logger.handlers:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(LineFormatter())
-        logger.addHandler(handler)
-        logger.propagate = False
+    logger.handlers = [handler]

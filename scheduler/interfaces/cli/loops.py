@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,6 +29,7 @@ Loop = Callable[[threading.Event], object]
 
 REAP_INTERVAL = timedelta(seconds=1)
 FOLLOW_INTERVAL = timedelta(seconds=2)
+ABORT_PATIENCE_SECONDS = 2.0
 
 
 def process_name(role: str) -> str:
@@ -116,7 +118,8 @@ def follow(database: Database, follower: Follower, stop: threading.Event) -> Non
 def run_together(stop: threading.Event, abort: threading.Event, *loops: Loop) -> None:
     """Run loops until each has ended; the first error stops all of them and is raised.
 
-    When ``abort`` is set the process ends at once: what runs is taken over by others after its lease.
+    When ``abort`` is set the loops get a moment to give back what they hold, then the process ends; what it still
+    runs is taken over by others after its lease.
     """
     failures: list[BaseException] = []
 
@@ -130,6 +133,7 @@ def run_together(stop: threading.Event, abort: threading.Event, *loops: Loop) ->
 
     def end_at_once() -> None:
         abort.wait()
+        time.sleep(ABORT_PATIENCE_SECONDS)
         os._exit(128 + signal.SIGINT)
 
     threading.Thread(target=end_at_once, name="sched-abort", daemon=True).start()
