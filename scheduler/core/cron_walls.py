@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from functools import cached_property, lru_cache
 
 from scheduler.core.cron import CronFields
 from scheduler.core.localtime import DAY, EPOCH_WALL, FIRST_YEAR, LAST_YEAR, wall_of, year_of, year_start
 
 _OFFSETS = tuple(timedelta(minutes=minute) for minute in range(DAY))
 _EPOCH_DAY = EPOCH_WALL.toordinal()
-_KEPT_YEARS = 64
+_FIRST_DAY = year_start(FIRST_YEAR) // DAY
+_LAST_DAY = year_start(LAST_YEAR) // DAY
+_KEPT_YEARS = 256
 
 
 class CronWalls:
@@ -25,12 +29,22 @@ class CronWalls:
         self.is_wild = fields.is_wild
         self._minutes = tuple(hour * 60 + minute for hour in fields.hours for minute in fields.minutes)
         self._deltas = tuple(_OFFSETS[minute] for minute in self._minutes)
-        self._months = _MonthTable(fields, excluded)
-        self._years: dict[int, tuple[int, ...]] = {}
+        self._days = _day_table(
+            _DayRule(
+                days=fields.days,
+                last_day=fields.last_day,
+                months=fields.months,
+                weekdays=fields.weekdays,
+                nth_weekdays=fields.nth_weekdays,
+                last_weekdays=fields.last_weekdays,
+                joined_with_or=fields.joins_days_with_or,
+                excluded=sum(1 << (weekday + 1) % 7 for weekday in excluded),
+            )
+        )
 
     def between(self, start: int, end: int) -> Iterator[tuple[datetime, Sequence[timedelta]]]:
         first, last = start // DAY, (end - 1) // DAY
-        for day in self._days(first, last):
+        for day in self._days.between(first, last):
             deltas: Sequence[timedelta] = self._deltas
             if day in (first, last):
                 low = bisect_left(self._minutes, start - day * DAY)
@@ -39,64 +53,114 @@ class CronWalls:
                     continue
             yield wall_of(day * DAY), deltas
 
-    def span(self) -> tuple[int, int]:
-        return (0, 0) if self._months.is_empty() else (year_start(FIRST_YEAR), year_start(LAST_YEAR))
+    def first_from(self, minute: int) -> int | None:
+        day = self._days.first_from(minute // DAY)
+        return None if day is None else max(minute, day * DAY)
 
-    def _days(self, first: int, last: int) -> Iterator[int]:
-        """Matching local days, counted from 1970, from ``first`` to ``last`` inclusive."""
+    def last_until(self, minute: int) -> int | None:
+        day = self._days.last_until(minute // DAY - 1)
+        return None if day is None else day * DAY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DayRule:
+    """The part of cron fields that decides days; weekday masks have Sunday as bit 0."""
+
+    days: int
+    last_day: bool
+    months: tuple[int, ...]
+    weekdays: int
+    nth_weekdays: tuple[tuple[int, int], ...]
+    last_weekdays: int
+    joined_with_or: bool
+    excluded: int
+
+    def matches(self, day: int, weekday: int, length: int) -> bool:
+        """Whether the rule takes that day of a month of that length."""
+        if self.excluded >> weekday & 1:
+            return False
+        by_day = bool(self.days >> day & 1) or (self.last_day and day == length)
+        by_weekday = (
+            bool(self.weekdays >> weekday & 1)
+            or (weekday, (day + 6) // 7) in self.nth_weekdays
+            or (bool(self.last_weekdays >> weekday & 1) and day + 7 > length)
+        )
+        return by_day or by_weekday if self.joined_with_or else by_day and by_weekday
+
+
+@lru_cache(maxsize=4096)
+def _day_table(rule: _DayRule) -> _DayTable:
+    return _DayTable(rule)
+
+
+class _DayTable:
+    """The matching days, counted from 1970. Expressions that differ only in their times share one table.
+
+    A month is worked out once for each length and first weekday it can have, a year once while it is kept.
+    """
+
+    def __init__(self, rule: _DayRule) -> None:
+        self._rule = rule
+        self._months: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._years: dict[int, tuple[int, ...]] = {}
+
+    def between(self, first: int, last: int) -> Iterator[int]:
+        """Matching days from ``first`` to ``last`` inclusive."""
         for year in range(year_of(first * DAY), year_of(last * DAY) + 1):
-            days = self._years.get(year)
-            if days is None:
-                if len(self._years) >= _KEPT_YEARS:
-                    self._years.clear()
-                days = self._years[year] = self._months.days_of(year)
+            days = self._days_of(year)
             yield from days[bisect_left(days, first) : bisect_right(days, last)]
 
+    def first_from(self, day: int) -> int | None:
+        """The first matching day at or after ``day``; None for a rule that never matches."""
+        if self._is_empty or day >= _LAST_DAY:
+            return None
+        for year in range(year_of(day * DAY), LAST_YEAR):
+            days = self._days_of(year)
+            if days and days[-1] >= day:
+                return days[bisect_left(days, day)]
+        return None
 
-class _MonthTable:
-    """The matching days of any month, worked out once for each length and first weekday a month can have."""
+    def last_until(self, day: int) -> int | None:
+        """The last matching day at or before ``day``."""
+        if self._is_empty or day <= _FIRST_DAY:
+            return None
+        for year in range(year_of(day * DAY), FIRST_YEAR, -1):
+            days = self._days_of(year)
+            if days and days[0] <= day:
+                return days[bisect_right(days, day) - 1]
+        return None
 
-    def __init__(self, fields: CronFields, excluded: frozenset[int]) -> None:
-        self._fields = fields
-        self._excluded = sum(1 << (weekday + 1) % 7 for weekday in excluded)
-        self._known: dict[tuple[int, int], tuple[int, ...]] = {}
-
-    def days_of(self, year: int) -> tuple[int, ...]:
-        days: list[int] = []
-        for month in self._fields.months:
-            first = date(year, month, 1).toordinal() - _EPOCH_DAY
-            days.extend([first + offset for offset in self._offsets((first + 4) % 7, _length(year, month))])
-        return tuple(days)
-
-    def is_empty(self) -> bool:
+    @cached_property
+    def _is_empty(self) -> bool:
         """Whether no month of any year has a matching day; every month begins on every weekday in some year."""
         return not any(
             self._offsets(weekday, length)
-            for month in self._fields.months
+            for month in self._rule.months
             for length in {_length(2023, month), _length(2024, month)}
             for weekday in range(7)
         )
 
-    def _offsets(self, weekday: int, length: int) -> tuple[int, ...]:
-        """Days after the 1st, for a month of that length whose 1st is that weekday (Sunday is 0)."""
-        known = self._known.get((weekday, length))
+    def _days_of(self, year: int) -> tuple[int, ...]:
+        known = self._years.get(year)
         if known is None:
-            days = range(1, length + 1)
-            known = tuple(day - 1 for day in days if self._matches(day, (weekday + day - 1) % 7, length))
-            self._known[weekday, length] = known
+            if len(self._years) >= _KEPT_YEARS:
+                self._years.clear()
+            days: list[int] = []
+            for month in self._rule.months:
+                first = date(year, month, 1).toordinal() - _EPOCH_DAY
+                days.extend([first + offset for offset in self._offsets((first + 4) % 7, _length(year, month))])
+            known = self._years[year] = tuple(days)
         return known
 
-    def _matches(self, day: int, weekday: int, length: int) -> bool:
-        fields = self._fields
-        if self._excluded >> weekday & 1:
-            return False
-        by_day = bool(fields.days >> day & 1) or (fields.last_day and day == length)
-        by_weekday = (
-            bool(fields.weekdays >> weekday & 1)
-            or (weekday, (day + 6) // 7) in fields.nth_weekdays
-            or (bool(fields.last_weekdays >> weekday & 1) and day + 7 > length)
-        )
-        return by_day or by_weekday if fields.joins_days_with_or else by_day and by_weekday
+    def _offsets(self, weekday: int, length: int) -> tuple[int, ...]:
+        """Days after the 1st, for a month of that length whose 1st is that weekday."""
+        known = self._months.get((weekday, length))
+        if known is None:
+            matches = self._rule.matches
+            days = range(1, length + 1)
+            known = tuple(day - 1 for day in days if matches(day, (weekday + day - 1) % 7, length))
+            self._months[weekday, length] = known
+        return known
 
 
 def _length(year: int, month: int) -> int:

@@ -140,10 +140,11 @@ class LocalClock:
     def _segments(self, start: int, end: int) -> list[tuple[int, int, int]]:
         """(start, end, offset) of constant offset; no two changes in the tz database are as near as ``_STRIDE``."""
         segments = []
+        probes = _probes(start, end)
+        shifts = [at.astimezone(self.zone).utcoffset() for _, at in probes]
         begun, offset = start, self._offset(start)
-        for low in range(start, end, _STRIDE):
-            high = min(low + _STRIDE, end)
-            if self._offset(high) == offset:
+        for (low, _), (high, _), before, after in zip(probes, probes[1:], shifts, shifts[1:], strict=False):
+            if before == after or self._offset(high) == offset:
                 continue
             while high - low > 1:
                 middle = (low + high) // 2
@@ -157,6 +158,13 @@ class LocalClock:
         shift = (EPOCH + timedelta(minutes=minute)).astimezone(self.zone).utcoffset()
         assert shift is not None
         return shift // MINUTE
+
+
+@lru_cache(maxsize=512)
+def _probes(start: int, end: int) -> tuple[tuple[int, datetime], ...]:
+    """The minutes at which offsets are compared, as instants too; every zone looks at the same ones."""
+    minutes = [*range(start, end, _STRIDE), end]
+    return tuple((minute, EPOCH + timedelta(minutes=minute)) for minute in minutes)
 
 
 def _start(stretch: Stretch) -> int:
@@ -181,8 +189,12 @@ class WallSource(Protocol):
         """Times in local minutes ``[start, end)``, in order: a naive base and what to add to it, never nothing."""
         ...
 
-    def span(self) -> tuple[int, int]:
-        """Local minutes ``[start, end)`` outside which there is no time; empty for a rule that never matches."""
+    def first_from(self, minute: int) -> int | None:
+        """The first local minute at or after ``minute`` that may hold a time; None if none does."""
+        ...
+
+    def last_until(self, minute: int) -> int | None:
+        """A local minute at or before the last time that is not later than ``minute``; None if there is none."""
         ...
 
 
@@ -206,18 +218,26 @@ def local_batches(clock: LocalClock, source: WallSource, dst: DstRule, start: in
     rules fire in the pass that ``dst.overlap`` chooses, and with ``gap: run_after`` once at the first instant after a
     gap that swallowed one or more of their times. Source: cron(8) as in Debian, without its three-hour limit.
     """
-    first_wall, end_wall = source.span()
-    start = max(start, first_wall - _SPREAD)
-    end = min(end, end_wall + _SPREAD)
-    if start >= end:
-        return
-    for year in range(year_of(start), year_of(end - 1) + 1):
-        low, high = max(start, year_start(year)), min(end, year_start(year + 1))
-        if next(source.between(low - _SPREAD, high + _SPREAD), None) is None:
-            continue
-        for stretch in clock.stretches(year):
-            if stretch.end > low and stretch.start < high:
-                yield from _stretch_batches(stretch, source, dst, max(stretch.start, low), min(stretch.end, high))
+    while start < end:
+        nearest = source.first_from(start - _SPREAD)
+        if nearest is None:
+            return
+        start = max(start, nearest - _SPREAD)
+        year = year_of(start)
+        stop = min(end, year_start(year + 1))
+        if start < stop:
+            for stretch in clock.stretches(year):
+                if stretch.end > start and stretch.start < stop:
+                    yield from _stretch_batches(stretch, source, dst, max(stretch.start, start), min(stretch.end, stop))
+        start = stop
+
+
+def reach_back(source: WallSource, minute: int) -> int | None:
+    """A UTC minute from which a rule has a time before ``minute``, as near as is cheap; None if it has none."""
+    nearest = source.last_until(minute - _SPREAD)
+    if nearest is None:
+        nearest = source.last_until(minute + _SPREAD)
+    return None if nearest is None else nearest - _SPREAD
 
 
 def _stretch_batches(stretch: Stretch, source: WallSource, dst: DstRule, start: int, end: int) -> Iterator[Batch]:
@@ -267,10 +287,13 @@ class ListedWalls:
         for wall in self._walls[low:high]:
             yield wall, NO_DELTA
 
-    def span(self) -> tuple[int, int]:
-        if not self._walls:
-            return (0, 0)
-        return minute_of_wall(self._walls[0]), minute_of_wall(self._walls[-1]) + 1
+    def first_from(self, minute: int) -> int | None:
+        index = bisect_left(self._walls, wall_of(minute))
+        return minute_of_wall(self._walls[index]) if index < len(self._walls) else None
+
+    def last_until(self, minute: int) -> int | None:
+        index = bisect_left(self._walls, wall_of(minute + 1))
+        return minute_of_wall(self._walls[index - 1]) if index else None
 
 
 def instant_of(clock: LocalClock, wall: datetime, overlap: RepeatRule = RepeatRule.FIRST) -> datetime:

@@ -33,6 +33,7 @@ from scheduler.core.localtime import (
     local_batches,
     local_clock,
     minute_of,
+    reach_back,
 )
 from scheduler.core.models import EPOCH, At, CalendarRule, Cron, DstRule, Every, Occurrence, Rrule, Shift, Timing
 from scheduler.core.rrule_text import parse_recurrence
@@ -48,6 +49,9 @@ _FIRST = datetime(FIRST_YEAR, 1, 2, tzinfo=UTC)
 _LAST = datetime(LAST_YEAR - 1, 12, 30, tzinfo=UTC)
 _TICK = timedelta(microseconds=1)
 _SECOND = timedelta(seconds=1)
+_ONE_DAY = timedelta(days=1)
+_LONGEST = timedelta(days=36_525)
+_NO_TIME = timedelta(0)
 
 
 def occurrences_between(timing: Timing, after: datetime, until: datetime, limit: int | None = None) -> list[Occurrence]:
@@ -149,6 +153,10 @@ class Dates(Protocol):
 
     def batches(self, after: datetime, until: datetime) -> Iterator[Batch]: ...
 
+    def reach_back(self, until: datetime) -> datetime | None:
+        """An instant from which the rule names a time before ``until``, as near as is cheap; None if it has none."""
+        ...
+
 
 def _rule_key(timing: Timing) -> CronFields | Every | Rrule | At:
     """What two schedules must share to share their dates: cron by meaning, everything else by text."""
@@ -191,6 +199,10 @@ class LocalDates:
         found = local_batches(self._clock, self._source, self._dst, minute_of(after), minute_of(until) + 1)
         return _clipped(found, after, until)
 
+    def reach_back(self, until: datetime) -> datetime | None:
+        minute = reach_back(self._source, minute_of(until if self._latest is None else min(until, self._latest)))
+        return None if minute is None else EPOCH + minute * MINUTE
+
 
 class EveryDates:
     """Elapsed time from an anchor. A batch is at most ``_CHUNK`` firings of one local day."""
@@ -198,9 +210,11 @@ class EveryDates:
     _CHUNK = 500
 
     def __init__(self, clock: LocalClock, rule: Every) -> None:
-        if rule.interval < _SECOND or rule.interval % _SECOND:
+        if rule.interval < _SECOND or rule.interval % _SECOND or rule.interval > _LONGEST:
             asked = f"{rule.interval.total_seconds():g}s"
-            raise DefinitionError(f'every "{asked}" is not a whole number of seconds; write 1s or more, such as 15m')
+            raise DefinitionError(
+                f'every "{asked}" is not a whole number of seconds from 1s to 100 years; write such as 15m'
+            )
         self._clock, self._interval, self._anchor = clock, rule.interval, _utc(rule.anchor)
         if self._anchor.microsecond:
             raise DefinitionError(f"anchor {rule.anchor.isoformat()} has a fraction of a second; write whole seconds")
@@ -219,6 +233,9 @@ class EveryDates:
             yield Batch(base, None, (EPOCH_WALL + timedelta(days=day)).date(), deltas, 0)
             step += len(deltas)
 
+    def reach_back(self, until: datetime) -> datetime | None:
+        return max(until - self._interval, _FIRST)
+
 
 class ListedDates:
     """Single moments: instants as they are, wall times by the DST rule. All are worked out at once."""
@@ -236,6 +253,10 @@ class ListedDates:
     def batches(self, after: datetime, until: datetime) -> Iterator[Batch]:
         low, high = bisect_right(self._instants, after), bisect_right(self._instants, until)
         return iter(self._batches[low:high])
+
+    def reach_back(self, until: datetime) -> datetime | None:
+        index = bisect_right(self._instants, until)
+        return self._instants[index - 1] - _TICK if index else None
 
 
 def _clipped(batches: Iterator[Batch], after: datetime, until: datetime) -> Iterator[Batch]:
@@ -271,16 +292,13 @@ class Expected:
 
     def last_between(self, after: datetime, until: datetime) -> datetime | None:
         """The latest expected date in ``(after, until]``, looked for in steps back that grow."""
-        reach = timedelta(days=2)
-        end = until
-        while end > after:
-            low = max(after, until - reach, until - SEARCH_HORIZON)
+        end, reach = until, _NO_TIME
+        while end > after and (near := self.dates.reach_back(end)) is not None:
+            low = max(after, min(near, end - reach))
             last = reduce(_later, self._counted(low, end), None)
             if last is not None:
                 return last.base + last.deltas[-1]
-            if low <= until - SEARCH_HORIZON:
-                break
-            end, reach = low, reach * 8
+            end, reach = low, reach * 8 + _ONE_DAY
         return None
 
     def _occurrences(self, after: datetime, until: datetime) -> Iterator[Occurrence]:

@@ -7,7 +7,7 @@ in the ``SEARCH_YEARS`` after its DTSTART counts as never firing.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from functools import cached_property
@@ -38,7 +38,7 @@ class RruleWalls:
         self._kept = 0
 
     def between(self, start: int, end: int) -> Iterator[tuple[datetime, Sequence[timedelta]]]:
-        first, last = self.span()
+        first, last = self._span
         start, end = max(start, first), min(end, last)
         if start >= end:
             return
@@ -48,11 +48,27 @@ class RruleWalls:
             for wall in walls[bisect_left(walls, low) : bisect_left(walls, high)]:
                 yield wall, NO_DELTA
 
-    def span(self) -> tuple[int, int]:
-        return self._span
+    def first_from(self, minute: int) -> int | None:
+        first, last = self._span
+        begun = wall_of(max(minute, first))
+        for window in self._windows_between(begun, wall_of(last)) if minute < last else ():
+            walls = self._walls(window)
+            if walls and walls[-1] >= begun:
+                return minute_of_wall(walls[bisect_left(walls, begun)])
+        return None
+
+    def last_until(self, minute: int) -> int | None:
+        first, last = self._span
+        ended = wall_of(min(minute, last))
+        for window in reversed(list(self._windows_between(wall_of(first), ended))) if minute > first else ():
+            walls = self._walls(window)
+            if walls and walls[0] <= ended:
+                return minute_of_wall(walls[bisect_right(walls, ended) - 1])
+        return None
 
     @cached_property
     def _span(self) -> tuple[int, int]:
+        """Local minutes ``[start, end)`` outside which there is no date."""
         recurrence = self._recurrence
         if recurrence.count is not None:
             walls = self._counted
