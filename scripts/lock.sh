@@ -12,12 +12,11 @@ compile() {
     output=$1
     shift
     "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-        --output-file "requirements/$output" pyproject.toml "$@" >/dev/null
+        --output-file "requirements/$output" pyproject.toml requirements/build.in "$@" >/dev/null
 }
 
 compile dev.txt --extra embedded --extra holidays --extra dev "$@"
-# hatchling installs the repository itself; the versions are those of dev.txt.
-compile demo.txt requirements/demo.in --extra embedded --constraint requirements/dev.txt
+compile demo.txt --extra embedded --constraint requirements/dev.txt
 if grep -n "://" requirements/*.txt; then
     echo "lock: an address got into the lines above; they must hold names, versions and hashes only" >&2
     exit 1

@@ -43,6 +43,7 @@ class Holder:
     ) -> None:
         """Begin to open ``directory``, as user ``uid`` and with ``path`` in front of PATH where they are given."""
         search = os.pathsep.join(filter(None, (path, os.environ.get("PATH", ""))))
+        self._dsn = ""
         self.process = subprocess.Popen(
             [_python(uid), "-c", script, str(directory)],
             stdin=subprocess.PIPE,
@@ -59,9 +60,9 @@ class Holder:
     def dsn(self) -> str:
         """Wait until the lease is held, and return the connection string."""
         assert self.process.stdout is not None
-        line = self.process.stdout.readline().strip()
-        assert line, f"no server: {self.error()}"
-        return line
+        self._dsn = self._dsn or self.process.stdout.readline().strip()
+        assert self._dsn, f"no server: {self.error()}"
+        return self._dsn
 
     def error(self) -> str:
         """What the process wrote on stderr until it ended."""
