@@ -1,8 +1,7 @@
 # Every target does its own set-up, again and again and in any order: `make help`.
 
-# What is installed and cached goes to .venv, or to the user's cache folder where the repository is not theirs to write.
-VENV := $(shell if [ -w . ] && { [ ! -e .venv ] || [ -w .venv ]; }; then echo "$(CURDIR)/.venv"; \
-    else echo "$${XDG_CACHE_HOME:-$${HOME:-/tmp}/.cache}/sched-pg/$$(pwd | cksum | cut -d ' ' -f 1)"; fi)
+# What is installed and cached goes to .venv, or where the repository is not ours to write, to a folder of our own.
+VENV := $(shell sh scripts/venv_path.sh)
 # Test processes at once. More than the cores does not help: the servers need them.
 JOBS ?= 2
 

@@ -47,9 +47,14 @@ install() {
 is_installed dev && exit 0
 [ "$level" = demo ] && is_installed demo && exit 0
 
-mkdir -p "$(dirname "$venv")"
+parent=$(dirname "$venv")
+mkdir -p "$parent"
+if [ "$parent" != "$here" ] && [ ! -O "$parent" ]; then # in a shared folder somebody else could have prepared it
+    say "$parent is not yours: remove it, or set XDG_CACHE_HOME to a folder of your own"
+    exit 1
+fi
 if command -v flock >/dev/null; then # two makes at once: the second waits, then finds the work done
-    exec 9>"$venv.lock"
+    exec 9<"$0"
     flock 9
     is_installed dev && exit 0
 fi
