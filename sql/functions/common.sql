@@ -36,7 +36,7 @@ $$;
 -- The key of the overlap slot of a schedule. "$" sorts before every name a limit can have, so that taking keys in
 -- order takes overlap slots first.
 create or replace function sched.overlap_key(p_schedule_id integer) returns text
-language sql immutable parallel safe as $$ select '$' || p_schedule_id $$;
+language sql immutable parallel safe as $$ select '$' || p_schedule_id::text $$;
 
 -- Delay before the attempt after p_attempt: min(max, base * 2^(attempt-1)), spread by +-jitter.
 create or replace function sched.retry_delay(

@@ -52,7 +52,8 @@ def test_two_migrations_at_once_are_safe(empty_database: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         applied = list(pool.map(run, range(4)))
     assert sorted(len(names) for names in applied)[:3] == [0, 0, 0]
-    assert [name for names in applied for name in names] == [file.stem for file in sorted((sql_folder() / "migrations").glob("*.sql"))]
+    known = [file.stem for file in sorted((sql_folder() / "migrations").glob("*.sql"))]
+    assert [name for names in applied for name in names] == known
 
 
 def test_the_printed_script_makes_the_same_schema(empty_database: str, db: Connection) -> None:
@@ -89,6 +90,8 @@ def test_every_file_parses() -> None:
 def test_every_named_query_can_be_planned(database: str) -> None:
     with connect(database) as db:
         for name, text in queries().items():
+            if name.startswith("pgcron_"):  # they need the extension; tests/integration/test_pgcron.py runs each
+                continue
             parameters = dict.fromkeys(re.findall(r"%\((\w+)\)s", text))
             try:
                 with db.transaction(force_rollback=True):
