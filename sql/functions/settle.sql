@@ -3,9 +3,9 @@
 -- `settled`, `already_yours` (this very attempt was recorded before: a repeated call after a lost answer) or `lost`.
 -- Lock order: limits by key, then jobs by id.
 
--- Lock these jobs for settling, keys first; returns the keys they hold slots of.
-create or replace function sched.lock_for_settling(p_ids bigint[]) returns text[]
-language plpgsql volatile as $$
+-- Lock the keys whose slots these jobs hold, in key order; returns them. Call it before any job is touched.
+create or replace function sched.lock_held_keys(p_ids bigint[]) returns text[]
+language plpgsql volatile set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
   v_keys text[];
 begin
@@ -15,48 +15,63 @@ begin
   if v_keys is not null then
     perform sched.lock_keys(v_keys);
   end if;
-  perform 1 from sched.jobs j where j.id = any (p_ids) order by j.id for update;
   return v_keys;
 end
 $$;
 
--- What became of attempts that were not settled just now.
-create or replace function sched.unsettled_outcome(p_token uuid) returns text
-language sql stable as $$
-  select case when exists (select from sched.attempts a where a.lease_token = p_token and a.outcome <> 'lost')
-              then 'already_yours' else 'lost' end
+-- The answers for a batch: p_settled are the tokens of those settled just now.
+create or replace function sched.settle_outcomes(p_ids bigint[], p_tokens uuid[], p_settled uuid[])
+returns table (id bigint, outcome text)
+language plpgsql stable as $$
+#variable_conflict use_column
+begin
+  if cardinality(p_settled) = cardinality(p_ids) then
+    return query select e.id, 'settled' from unnest(p_ids) as e (id);
+    return;
+  end if;
+  return query
+  select e.id,
+         case when e.token = any (p_settled) then 'settled'
+              when exists (select from sched.attempts a where a.lease_token = e.token and a.outcome <> 'lost')
+              then 'already_yours'
+              else 'lost' end
+  from unnest(p_ids, p_tokens) as e (id, token);
+end
 $$;
 
 -- These attempts succeeded. The result is kept with the job and, once per idempotency key, in job_results: the first
 -- committed one stays.
+--
+-- Only a running job has a token. Rows are updated in id order, driven by the sorted batch: all other plans are
+-- switched off, and `= any (array[...])` cannot be a merge join, so that one plan serves a table of any size, is made
+-- once per session, and never reads all of it. A row that somebody has changed meanwhile is judged again, clock
+-- included; one that was only locked is still ours, whatever its lease says.
 create or replace function sched.complete(
   p_ids bigint[], p_tokens uuid[], p_results jsonb[], p_metadata jsonb[] default null
 ) returns table (id bigint, outcome text)
-language plpgsql volatile as $$
+language plpgsql volatile
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 #variable_conflict use_column
 declare
   v_keys text[];
   v_settled uuid[];
 begin
-  v_keys := sched.lock_for_settling(p_ids);
-  -- A later statement: the clock is read after every lock is held.
-  with ended as (
+  v_keys := sched.lock_held_keys(p_ids);
+  with ended as materialized (
     select e.id, e.token, e.result, coalesce(e.metadata, '{}') as metadata
     from unnest(p_ids, p_tokens, p_results, p_metadata) as e (id, token, result, metadata)
-  ), live as (
-    select e.*, j.lease_owner, j.lease_token
-    from ended e
-    join sched.jobs j on j.id = e.id
-    where j.status = 'running' and j.lease_token = e.token and j.lease_expires_at > clock_timestamp()
+    order by e.id
   ), settled as (
     update sched.jobs j
-    set status = 'succeeded', result = l.result, completed_at = clock_timestamp(), lost_in_a_row = 0,
+    set status = 'succeeded', result = e.result, completed_at = clock_timestamp(), lost_in_a_row = 0,
         last_error = null, holds_overlap = false, holds_limit = false, cancel_requested_at = null,
         lease_owner = null, lease_token = null, lease_expires_at = null
-    from live l
-    where j.id = l.id
+    from ended e
+    join sched.jobs was on was.id = any (array[e.id])
+    where j.id = any (array[e.id]) and j.lease_token = e.token and j.lease_expires_at > clock_timestamp()
     returning j.id, j.attempt_count, j.started_at, j.completed_at, j.idempotency_key,
-              l.lease_owner as worker, l.lease_token as token, l.result, l.metadata
+              was.lease_owner as worker, e.token, e.result, e.metadata
   ), tried as (
     insert into sched.attempts (job_id, number, worker, lease_token, started_at, ended_at, outcome, metadata)
     select s.id, s.attempt_count, s.worker, s.token, s.started_at, s.completed_at, 'succeeded', s.metadata
@@ -70,10 +85,10 @@ begin
   )
   select array_agg(s.token) into v_settled from settled s;
 
-  perform sched.admit(v_keys);
-  return query
-  select e.id, case when e.token = any (v_settled) then 'settled' else sched.unsettled_outcome(e.token) end
-  from unnest(p_ids, p_tokens) as e (id, token);
+  if v_keys is not null then
+    perform sched.admit(v_keys);
+  end if;
+  return query select o.id, o.outcome from sched.settle_outcomes(p_ids, p_tokens, v_settled) o;
 end
 $$;
 
@@ -84,18 +99,21 @@ create or replace function sched.fail(
   p_ids bigint[], p_tokens uuid[], p_outcomes text[], p_errors text[], p_delays interval[] default null,
   p_metadata jsonb[] default null
 ) returns table (id bigint, outcome text)
-language plpgsql volatile as $$
+language plpgsql volatile
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 #variable_conflict use_column
 declare
   v_keys text[];
   v_settled uuid[];
   v_dead bigint[];
 begin
-  v_keys := sched.lock_for_settling(p_ids);
-  with ended as (
+  v_keys := sched.lock_held_keys(p_ids);
+  with ended as materialized (
     select e.id, e.token, e.outcome, e.error, e.delay, coalesce(e.metadata, '{}') as metadata
     from unnest(p_ids, p_tokens, p_outcomes, p_errors, p_delays, p_metadata)
       as e (id, token, outcome, error, delay, metadata)
+    order by e.id
   ), live as (
     select e.*, j.lease_owner, j.lease_token,
            case
@@ -105,8 +123,8 @@ begin
              else 'scheduled'
            end as next_status
     from ended e
-    join sched.jobs j on j.id = e.id
-    where j.status = 'running' and j.lease_token = e.token and j.lease_expires_at > clock_timestamp()
+    join sched.jobs j on j.id = any (array[e.id])
+    where j.lease_token = e.token and j.lease_expires_at > clock_timestamp()
   ), settled as (
     update sched.jobs j
     set status = l.next_status, last_error = l.error, lost_in_a_row = 0,
@@ -117,7 +135,7 @@ begin
         holds_limit = j.holds_limit and l.next_status = 'scheduled',
         lease_owner = null, lease_token = null, lease_expires_at = null
     from live l
-    where j.id = l.id
+    where j.id = any (array[l.id]) and j.lease_token = l.token and j.lease_expires_at > clock_timestamp()
     returning j.id, j.status, j.attempt_count, j.started_at, l.lease_owner as worker, l.lease_token as token,
               l.outcome, l.error, l.metadata
   ), tried as (
@@ -130,9 +148,7 @@ begin
 
   perform sched.bury(v_dead);
   perform sched.admit(v_keys);
-  return query
-  select e.id, case when e.token = any (v_settled) then 'settled' else sched.unsettled_outcome(e.token) end
-  from unnest(p_ids, p_tokens) as e (id, token);
+  return query select o.id, o.outcome from sched.settle_outcomes(p_ids, p_tokens, v_settled) o;
 end
 $$;
 
@@ -169,18 +185,21 @@ begin
 end
 $$;
 
--- Give back jobs that were claimed but not finished, at shutdown: claimable at once, the attempt not spent.
+-- Give back jobs that were claimed but not finished, at shutdown: claimable at once, the attempt not spent. A job that
+-- holds a slot keeps it.
 create or replace function sched.hand_back(p_ids bigint[], p_tokens uuid[]) returns table (id bigint, outcome text)
 language plpgsql volatile as $$
 #variable_conflict use_column
+declare
+  v_returned uuid[];
+  v_queues text[];
 begin
   perform 1 from sched.jobs j where j.id = any (p_ids) order by j.id for update;
-  return query
   with live as (
     select e.id, e.token, j.lease_owner
     from unnest(p_ids, p_tokens) as e (id, token)
     join sched.jobs j on j.id = e.id
-    where j.status = 'running' and j.lease_token = e.token and j.lease_expires_at > clock_timestamp()
+    where j.lease_token = e.token and j.lease_expires_at > clock_timestamp()
   ), returned as (
     update sched.jobs j
     set status = 'pending', attempt_count = j.attempt_count - 1,
@@ -193,8 +212,12 @@ begin
     select 'job_handed_back', r.schedule_id, r.logical_date, r.id, r.lease_owner::text, 'worker shut down'
     from returned r
   )
-  select e.id, case when r.id is not null then 'settled' else 'lost' end
-  from unnest(p_ids, p_tokens) as e (id, token)
-  left join returned r on r.id = e.id and r.token = e.token;
+  select array_agg(r.token), array_agg(distinct r.queue) into v_returned, v_queues from returned r;
+  if v_queues is not null then
+    perform sched.wake(v_queues);
+  end if;
+  return query
+  select e.id, case when e.token = any (v_returned) then 'settled' else 'lost' end
+  from unnest(p_ids, p_tokens) as e (id, token);
 end
 $$;

@@ -112,6 +112,7 @@ class Worker:
                 self._pump(stop, drain)
             finally:
                 self._shut_down(abort, settler)
+        self._try_last(lambda: self._link.call(lambda connection: remove_worker(connection, self._row.id)))
         if self._failure is not None:
             raise self._failure
         result = self._in_flight.result()
@@ -183,7 +184,6 @@ class Worker:
         self._settler.finish()
         settler.join(LAST_WORDS_SECONDS)
         self._settler.give_up()
-        self._try_last(lambda: self._link.call(lambda connection: remove_worker(connection, self._row.id)))
 
     def _hand_back(self, unfinished: list[Execution]) -> None:
         if not unfinished:
