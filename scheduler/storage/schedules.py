@@ -88,6 +88,19 @@ class _RevisionRow:
     definition: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How many dates of a schedule ended alike, and what became of their jobs (``29 succeeded, 1 dead``)."""
+
+    schedule: str
+    state: str
+    reason: str | None
+    dates: int
+    first: datetime
+    last: datetime
+    jobs: str | None
+
+
 class DefinitionCache:
     """Definitions decoded from the database, by their hash; the same text is decoded once per process."""
 
@@ -172,6 +185,11 @@ def date_columns(rows: Sequence[tuple[int, Expected]]) -> dict[str, list[Any]]:
 def recorded_dates(connection: Connection, schedule_id: int, after: datetime, until: datetime) -> list[LedgerRow]:
     """What is recorded of a schedule for logical dates in ``(after, until]``, oldest first."""
     return fetch(connection, LedgerRow, "occurrences_between", {"id": schedule_id, "after": after, "until": until})
+
+
+def outcomes(connection: Connection) -> list[Outcome]:
+    """The decided dates of every schedule, counted by state and reason."""
+    return fetch(connection, Outcome, "occurrences_outcomes")
 
 
 def use_tzdata(connection: Connection, version: str) -> str:

@@ -38,6 +38,26 @@ where o.schedule_id = %(id)s::integer
   and o.logical_date <= %(until)s::timestamptz
 order by o.logical_date;
 
+-- name: occurrences_outcomes
+-- Decided dates by schedule, state and reason, and what became of their jobs. Reads the whole ledger.
+with decided as (
+  select o.schedule_id, o.state, o.reason, o.logical_date, j.status
+  from sched.occurrences o
+  left join sched.jobs j on j.id = o.job_id
+  where o.state <> 'planned'
+), counted as (
+  select d.schedule_id, d.state, d.reason, d.status, count(*) as dates,
+         min(d.logical_date) as first, max(d.logical_date) as last
+  from decided d
+  group by d.schedule_id, d.state, d.reason, d.status
+)
+select s.name as schedule, c.state, c.reason, sum(c.dates)::bigint as dates, min(c.first) as first,
+       max(c.last) as last, string_agg(c.dates || ' ' || c.status, ', ' order by c.status) as jobs
+from counted c
+join sched.schedules s on s.id = c.schedule_id
+group by s.name, c.state, c.reason
+order by s.name, c.state, c.reason;
+
 -- name: occurrences_fill
 select f.schedule_id, f.logical_date, f.outcome
 from sched.fill(
