@@ -15,8 +15,10 @@ export HYPOTHESIS_STORAGE_DIRECTORY := $(VENV)/cache/hypothesis
 .DEFAULT_GOAL := help
 .PHONY: help setup check test demo docs bench db oracle bench-time lock
 
-# An empty name, so that a folder without tests is passed over: pytest calls that an error.
-tests_in = $(if $(wildcard tests/$(1)/test_*.py),tests/$(1))
+# Folders with tests; a new one is found by itself. Acceptance and benchmarks measure time, so they run on their own.
+FOLDERS := $(patsubst %/,%,$(sort $(dir $(wildcard tests/*/test_*.py))))
+FAST := $(filter tests/unit tests/docs,$(FOLDERS))
+ON_SERVERS := $(filter-out $(FAST) tests/acceptance tests/benchmarks,$(FOLDERS))
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "  make %-11s %s\n", $$1, $$2 }'
@@ -29,12 +31,12 @@ check: ## the fast part: format, lint, types, import rule, unit tests, docs
 	"$(VENV)/bin/ruff" format --check $(RUFF_OPTIONS)
 	"$(VENV)/bin/ruff" check $(RUFF_OPTIONS)
 	"$(VENV)/bin/mypy" --cache-dir "$(VENV)/cache/mypy"
-	$(PYTEST) -q $(call tests_in,unit) $(call tests_in,docs)
+	$(PYTEST) -q $(FAST)
 
 test: check ## check, and everything else against real PostgreSQL servers
-	$(if $(call tests_in,sql)$(call tests_in,integration),$(PYTEST) -q -n $(JOBS) $(call tests_in,sql) $(call tests_in,integration))
-	$(if $(call tests_in,acceptance),$(PYTEST) -q -n $(JOBS) --durations 10 $(call tests_in,acceptance))
-	$(if $(call tests_in,benchmarks),$(PYTEST) -q $(call tests_in,benchmarks))
+	$(PYTEST) -q -n $(JOBS) --durations 10 $(ON_SERVERS)
+	$(if $(filter tests/acceptance,$(FOLDERS)),$(PYTEST) -q -n $(JOBS) --durations 10 tests/acceptance)
+	$(if $(filter tests/benchmarks,$(FOLDERS)),$(PYTEST) -q tests/benchmarks)
 
 demo: ## a month of a daily job on the embedded PostgreSQL, in a minute
 	@$(SETUP) demo
