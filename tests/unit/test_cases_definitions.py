@@ -191,7 +191,7 @@ def test_dt_04_ten_good_files_and_one_of_each_bad_kind_list_all_that_is_bad(fold
         "schedules/link.yaml: is a link to nowhere, which does not exist: remove or repair it",
         "schedules/off.yaml:2:19: off.enabled: is not a known key: a schedule in a file is active; "
         "`sched schedules pause` stops it for a while",
-        'schedules/zone.yaml:2:49: z.timezone: "Berlin" is not an IANA zone; did you mean "Europe/Berlin"?',
+        'schedules/zone.yaml:2:46: z.timezone: "Berlin" is not an IANA zone; did you mean "Europe/Berlin"?',
     ]
 
 

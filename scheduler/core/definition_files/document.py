@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from scheduler.core.definition_files.words import visible
 from scheduler.core.storable import Path
 from scheduler.errors import DefinitionError, Problem
 
@@ -58,7 +59,7 @@ class Document:
     def problem(self, path: Path, shown_path: str, message: str, *, at_key: bool = False) -> Problem:
         """A problem at the value of ``path``, or at its key; the nearest existing parent where it is absent."""
         line, column = self.place(path, at_key=at_key)
-        return Problem(message=message, path=shown_path, file=self.file, line=line, column=column)
+        return Problem(message=visible(message), path=shown_path, file=self.file, line=line, column=column)
 
     def place(self, path: Path, *, at_key: bool = False) -> tuple[int, int]:
         """Line and column, from 1, of the value at ``path`` or of its key.
@@ -179,7 +180,7 @@ class _Builder:
 
     def _problem(self, node: yaml.Node, message: str) -> Problem:
         mark = node.start_mark
-        return Problem(message=message, file=self.file, line=mark.line + 1, column=mark.column + 1)
+        return Problem(message=visible(message), file=self.file, line=mark.line + 1, column=mark.column + 1)
 
 
 def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node | None, yaml.Node] | None:
@@ -196,7 +197,7 @@ def _refuse_properties(file: str, text: str) -> None:
     """Raise DefinitionError if ``text`` uses anchors, aliases or tags."""
     events: Iterator[Any] = yaml.parse(text, Loader=_Loader)
     problems = [
-        Problem(message=message, file=file, line=event.start_mark.line + 1, column=event.start_mark.column + 1)
+        Problem(message=visible(message), file=file, line=event.start_mark.line + 1, column=event.start_mark.column + 1)
         for event in events
         for message in _property_refusals(event)
     ]
@@ -224,7 +225,7 @@ def _syntax_problem(file: str, text: str, error: yaml.MarkedYAMLError) -> Proble
     if line >= len(lines):
         line, column = len(lines) - 1, max(0, len(lines[-1]) - 1)
     message = _syntax_message(rest, str(error.context or ""), str(error.problem or ""))
-    return Problem(message=message, file=file, line=line + 1, column=column + 1)
+    return Problem(message=visible(message), file=file, line=line + 1, column=column + 1)
 
 
 def _syntax_message(rest: str, context: str, problem: str) -> str:
@@ -266,4 +267,4 @@ def _line_and_column(text: str, index: int) -> tuple[int, int]:
 
 
 def _error(file: str, message: str, line: int | None = None, column: int | None = None) -> DefinitionError:
-    return DefinitionError([Problem(message=message, file=file, line=line, column=column)])
+    return DefinitionError([Problem(message=visible(message), file=file, line=line, column=column)])

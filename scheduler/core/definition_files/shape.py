@@ -49,8 +49,9 @@ def check_shape(value: Any) -> Shape:
             found = [_fault(item) for item in error.errors(include_url=False)]
             faults |= dict.fromkeys(found)
             paths = {_whole_part(fault.path) for fault in found}
+            assert not paths <= pruned, "every round takes something out"
             pruned |= paths
-            value = _without(value, paths)
+            value = {"version": 1, **_without(value, paths)}
         else:
             return Shape(model=model, faults=tuple(faults), pruned=frozenset(pruned))
 
@@ -66,9 +67,7 @@ def _whole_part(path: Path) -> Path:
 
 
 def _without(value: Any, paths: set[Path]) -> Any:
-    """``value`` without the parts at ``paths``; a file without a valid version counts as version 1."""
-    if ("version",) in paths:
-        value, paths = {**value, "version": 1}, paths - {("version",)}
+    """``value`` without the parts at ``paths``."""
     here = {path[0] for path in paths if len(path) == 1}
     below: dict[Any, set[Path]] = {}
     for path in paths:

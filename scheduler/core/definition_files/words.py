@@ -33,16 +33,20 @@ def shown(value: Any) -> str:
     """``value`` on one line, bounded, with invisible characters escaped."""
     if isinstance(value, str):
         text = value if len(value) <= 60 else value[:57] + "..."
-        return '"' + "".join(_visible(character) for character in text) + '"'
+        return f'"{visible(text)}"'
     if isinstance(value, dict | list) or value is None:
         return kind_of(value)
     return str(value).lower()[:60]
 
 
-def _visible(character: str) -> str:
-    """Accents that combine with the letter before them are escaped too: they look like the one-character form."""
-    is_plain = character.isprintable() and not unicodedata.combining(character)
-    return character if is_plain else character.encode("unicode_escape").decode()
+def visible(text: str) -> str:
+    """``text`` on one line, what cannot be seen escaped; so are accents that combine with the letter before them."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() and not unicodedata.combining(character) else ascii(character)[1:-1]
+        for character in text
+    )
 
 
 def listed(options: Iterable[str]) -> str:
