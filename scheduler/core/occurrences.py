@@ -74,14 +74,14 @@ def next_occurrences(timing: Timing, after: datetime, count: int, horizon: datet
 
     Fewer if the schedule does not fire that often again; a rule that can never match is answered at once.
     """
-    until = horizon if horizon is not None else _utc(after) + min(SEARCH_HORIZON, _LAST - min(_utc(after), _LAST))
-    return occurrences_between(timing, after, until, count)
+    after = _within(after)
+    return occurrences_between(timing, after, horizon or after + min(SEARCH_HORIZON, _LAST - after), count)
 
 
 def previous_occurrence(timing: Timing, at: datetime) -> Occurrence | None:
     """The latest occurrence with a logical date before ``at``; None if there is none since ``start``."""
     compiled = compile_timing(timing)
-    earliest, latest = compiled.cut(_FIRST, _utc(at) - _TICK)
+    earliest, latest = compiled.cut(_FIRST, _within(at) - _TICK)
     last = compiled.expected.last_between(earliest, latest)
     if last is None:
         return None
@@ -90,7 +90,7 @@ def previous_occurrence(timing: Timing, at: datetime) -> Occurrence | None:
 
 def never_fires(timing: Timing) -> bool:
     """Whether no date is expected at all between the schedule's start and end; people park jobs with such rules."""
-    return not next_occurrences(timing, timing.start - _TICK if timing.start else EPOCH - _TICK, 1)
+    return not next_occurrences(timing, _within(timing.start or EPOCH) - _TICK, 1)
 
 
 def due_lead(timing: Timing) -> timedelta:
@@ -111,7 +111,7 @@ def firings(cron: str, timezone: str, after: datetime, until: datetime) -> Itera
     by an empty name. Both ends must be timezone-aware.
     """
     dates = _local_dates(parse_cron(cron, ""), timezone, DstRule(), frozenset())
-    return (base + delta for base, _, _, deltas, _ in dates.batches(_utc(after), _utc(until)) for delta in deltas)
+    return (base + delta for base, _, _, deltas, _ in dates.batches(_within(after), _within(until)) for delta in deltas)
 
 
 def compile_timing(timing: Timing) -> CompiledTiming:
@@ -131,12 +131,12 @@ class CompiledTiming:
 
     def cut(self, after: datetime, until: datetime) -> tuple[datetime, datetime]:
         """The part of ``(after, until]`` that lies in the schedule's ``[start, end)``, in UTC."""
-        after, until = _utc(after), _utc(until)
+        after, until = _within(after), _within(until)
         if self.timing.start is not None:
-            after = max(after, _utc(self.timing.start) - _TICK)
+            after = max(after, _within(self.timing.start) - _TICK)
         if self.timing.end is not None:
-            until = min(until, _utc(self.timing.end) - _TICK)
-        return max(after, _FIRST), min(until, _LAST)
+            until = min(until, _within(self.timing.end) - _TICK)
+        return after, until
 
 
 @lru_cache(maxsize=32768)
@@ -396,3 +396,8 @@ def _utc(at: datetime) -> datetime:
     if at.tzinfo is None:
         raise ValueError(f"{at.isoformat()} has no zone; instants are timezone-aware here")
     return at.astimezone(UTC)
+
+
+def _within(at: datetime) -> datetime:
+    """The instant in UTC, moved into the years that are computed."""
+    return min(max(_utc(at), _FIRST), _LAST)
