@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scheduler.errors import ConfigError, DefinitionError, NotFound
-from scheduler.interfaces.cli.options import DEFAULT_FOLDER, Dsn, Folder, Json, moment, whole
+from scheduler.interfaces.cli.options import DEFAULT_FOLDER, Dsn, Folder, Json, moment, number, whole
 from scheduler.interfaces.cli.output import (
     print_json,
     print_line,
@@ -93,7 +93,9 @@ def preview(
     since: Annotated[
         str | None, typer.Option("--from", metavar="WHEN", show_default="now", help="First moment; included.")
     ] = None,
-    count: Annotated[int, typer.Option("--count", "-n", help="How many firings of each.")] = 10,
+    count: Annotated[
+        int, typer.Option("--count", "-n", parser=number, metavar="N", help="How many firings of each.")
+    ] = 10,
     as_json: Json = False,
 ) -> None:
     """Show when schedules fire next. In local time and UTC; needs no database.

@@ -20,6 +20,7 @@ from scheduler.interfaces.cli.options import (
     Until,
     choice,
     moment,
+    number,
     whole,
 )
 from scheduler.interfaces.cli.output import ago, print_facts, print_json, print_line, print_table, progress, say
@@ -91,7 +92,13 @@ def backfill(
     ] = None,
     priority: Annotated[
         int | None,
-        typer.Option("--priority", show_default="1000: after live jobs", help="Of the jobs; smaller goes first."),
+        typer.Option(
+            "--priority",
+            parser=number,
+            metavar="N",
+            show_default="1000: after live jobs",
+            help="Of the jobs; smaller goes first.",
+        ),
     ] = None,
     reason: Reason = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be made.")] = False,
@@ -200,8 +207,8 @@ def _confirm(report: GapReport) -> None:
     if not report.gaps or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     counts = Counter(gap.schedule for gap in report.gaps)
-    for name, number in counts.most_common(10):
-        say(f"  {number} of {name}")
+    for name, count in counts.most_common(10):
+        say(f"  {count} of {name}")
     typer.confirm(f"Make {len(report.gaps)} jobs?", abort=True, err=True)
 
 

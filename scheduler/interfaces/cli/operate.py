@@ -19,6 +19,7 @@ from scheduler.interfaces.cli.options import (
     choice,
     duration,
     moment,
+    number,
     whole,
 )
 from scheduler.interfaces.cli.output import print_facts, print_json, print_line, print_table, say
@@ -41,7 +42,7 @@ LARGEST_ID = 2**63 - 1
 LIST_LIMIT = 100_000
 ERROR_SHOWN = 60
 
-JobId = Annotated[int, typer.Argument(metavar="ID", help="The number of a job.")]
+JobId = Annotated[int, typer.Argument(metavar="ID", parser=number, help="The number of a job.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a schedule.")]
 
 
@@ -51,7 +52,7 @@ def enqueue(
     job_type: Annotated[str, typer.Argument(metavar="JOB", help="A registered handler, such as ingest.daily.")],
     payload: Annotated[str, typer.Option("--payload", metavar="JSON", help="An object; the handler's input.")] = "{}",
     queue: Annotated[str, typer.Option("--queue", metavar="NAME")] = "default",
-    priority: Annotated[int, typer.Option("--priority", help="Smaller goes first.")] = 100,
+    priority: Annotated[int, typer.Option("--priority", parser=number, metavar="N", help="Smaller goes first.")] = 100,
     at: Annotated[
         str | None, typer.Option("--at", metavar="INSTANT", show_default="now", help="Not before this instant.")
     ] = None,
@@ -63,7 +64,7 @@ def enqueue(
         str | None,
         typer.Option("--limit", metavar="KEY", show_default=False, help="A limit of the definition files to obey."),
     ] = None,
-    max_attempts: Annotated[int, typer.Option("--max-attempts")] = 5,
+    max_attempts: Annotated[int, typer.Option("--max-attempts", parser=number, metavar="N")] = 5,
     timeout: Annotated[str | None, typer.Option("--timeout", metavar="DURATION", show_default="none")] = None,
     dsn: Dsn = None,
     as_json: Json = False,
@@ -106,7 +107,9 @@ def list_jobs(
         str | None, typer.Option("--schedule", metavar="NAME", show_default="all", help="Only of this schedule.")
     ] = None,
     queue: Annotated[str | None, typer.Option("--queue", metavar="NAME", show_default="all")] = None,
-    limit: Annotated[int, typer.Option("--limit", help="At most so many, the newest.")] = 50,
+    limit: Annotated[
+        int, typer.Option("--limit", parser=number, metavar="N", help="At most so many, the newest.")
+    ] = 50,
     dsn: Dsn = None,
     as_json: Json = False,
 ) -> None:
@@ -191,7 +194,7 @@ def show_job(context: typer.Context, job: JobId, dsn: Dsn = None, as_json: Json 
 @jobs.command("retry")
 def retry_jobs(
     context: typer.Context,
-    ids: Annotated[list[int], typer.Argument(metavar="ID...", help="The numbers of jobs.")],
+    ids: Annotated[list[int], typer.Argument(metavar="ID...", parser=number, help="The numbers of jobs.")],
     reason: Reason = None,
     dsn: Dsn = None,
     as_json: Json = False,

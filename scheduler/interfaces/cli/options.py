@@ -50,6 +50,21 @@ Reason = Annotated[
 ]
 
 
+def number(text: str | int) -> int:
+    """A whole number given on the command line; what typer calls to read one."""
+    try:
+        return int(text)
+    except ValueError as error:
+        raise typer.BadParameter(f'"{str(text)[:40]}" is not a whole number') from error
+
+
+def module(name: str) -> str:
+    """The name of a Python module given on the command line. Raises ConfigError with what to write instead."""
+    if not all(part.isidentifier() for part in name.split(".")) or name.endswith(".py"):
+        raise ConfigError(f'--app: "{name[:100]}" is not the name of a module: write it like team.jobs, not as a path')
+    return name
+
+
 def moment(text: str, flag: str) -> date | datetime:
     """A date, local time or instant given on the command line. Raises ConfigError naming the flag."""
     return _read(parse_moment, text, flag)
@@ -61,6 +76,13 @@ def duration(text: str, flag: str, *, least: timedelta) -> timedelta:
     if found < least:
         raise ConfigError(f"{flag}: {text} is too short; it must be at least {least.total_seconds():g}s")
     return found
+
+
+def existing(folder: Path, flag: str) -> Path:
+    """A folder given on the command line. Raises ConfigError if there is none."""
+    if not folder.is_dir():
+        raise ConfigError(f"{flag}: {folder} is no folder")
+    return folder
 
 
 def whole(value: int, flag: str, low: int, high: int) -> int:

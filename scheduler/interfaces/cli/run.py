@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scheduler.errors import ConfigError, DefinitionError
-from scheduler.interfaces.cli.options import DEFAULT_FOLDER, Dsn, Folder, Json, duration, whole
+from scheduler.interfaces.cli.options import (
+    DEFAULT_FOLDER,
+    Dsn,
+    Folder,
+    Json,
+    duration,
+    existing,
+    module,
+    number,
+    whole,
+)
 from scheduler.interfaces.cli.output import ago, print_json, print_line, print_text, say
 from scheduler.interfaces.cli.session import connected, opened, settings_of
 
@@ -33,7 +43,9 @@ Apps = Annotated[
     list[str] | None,
     typer.Option("--app", metavar="MODULE", show_default=False, help="Module that registers handlers; repeatable."),
 ]
-Concurrency = Annotated[int, typer.Option("--concurrency", "-c", help="How many jobs run at once.")]
+Concurrency = Annotated[
+    int, typer.Option("--concurrency", "-c", parser=number, metavar="N", help="How many jobs run at once.")
+]
 Lease = Annotated[str, typer.Option("--lease", metavar="DURATION", help="How long a silent worker keeps its jobs.")]
 
 
@@ -63,7 +75,7 @@ def up(
 
     queues = {definition.queue for definition in load(folder).schedules.values()} | {"default"}
     settings = _worker_settings(queues, concurrency, lease)
-    registry = load_app(*(apps or ()))
+    registry = load_app(*map(module, apps or ()))
     follower = Follower(folder, settings_of(context, dsn).actor)
     with (
         opened(context, dsn, needs_schema=False, log_level=LOOP_LOG_LEVEL) as database,
@@ -135,6 +147,8 @@ def tick(
     """
     if as_json and not once:
         raise ConfigError("--json needs --once: a loop has no end to report")
+    if folder is not None:
+        existing(folder, "--apply")
     actor = settings_of(context, dsn).actor
     with opened(context, dsn, log_level="warning" if once else LOOP_LOG_LEVEL) as database:
         if once:
@@ -168,7 +182,7 @@ def worker(
     from scheduler.services.worker import Worker
 
     settings = _worker_settings(set(queue or ["default"]), concurrency, lease)
-    registry = load_app(*(apps or ()))
+    registry = load_app(*map(module, apps or ()))
     with opened(context, dsn, log_level=LOOP_LOG_LEVEL) as database, stop_on_signals() as (stop, abort):
         result = Worker(database, registry, settings).run(stop, abort=abort, drain=drain)
     if as_json:
