@@ -2,7 +2,8 @@
 -- admission, so that no crash strands a job. Runs every second inside every worker, ticker and pg_cron host; one at
 -- a time, the others return at once.
 --
--- A lost lease makes the job available at once the first time in a row, then with its backoff; at the maximum of
+-- Its attempts are `lost` whatever becomes of the job: the worker that comes back must not take them for its own
+-- settlement. A lost lease makes the job available at once the first time in a row, then with its backoff; at the maximum of
 -- attempts it is dead. Returns one row of counts. Lock order: limits by key, then jobs by id. Index: jobs_running.
 create or replace function sched.reap(p_by text default 'reaper')
 returns table (is_busy boolean, retried integer, died integer, cancelled integer, admitted integer)
@@ -70,7 +71,7 @@ begin
     ), tried as (
       insert into sched.attempts (job_id, number, worker, lease_token, started_at, ended_at, outcome, error)
       select t.id, t.attempt_count, t.lease_owner, t.lease_token, t.started_at, clock_timestamp(),
-             case when t.status = 'cancelled' then 'cancelled' else 'lost' end, t.error
+             'lost', t.error
       from taken t
     )
     select count(*) filter (where t.status in ('pending', 'scheduled')),
