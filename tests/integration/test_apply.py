@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -208,6 +208,6 @@ def test_moving_start_back_opens_gaps_and_fires_nothing(db: Connection) -> None:
     apply(db, schedule(cron="0 0 * * *", timing={"start": today - timedelta(days=10)}))
     Ticker(Planner(), "test").run_once(db)
     assert one(db, "select count(*) from sched.jobs") == 0
-    report = find_gaps(db, GapRequest(since=date.today() - timedelta(days=60)))
+    report = find_gaps(db, GapRequest(since=today - timedelta(days=60)))
     assert [gap.kind.value for gap in report.gaps] == ["missing"] * len(report.gaps)
     assert len(report.gaps) in (10, 11)

@@ -134,3 +134,52 @@ def test_eight_passes_at_once_decide_each_date_once(database: str) -> None:
             ("enqueued", "skipped", "skipped", "skipped", "skipped")
         }
         assert len(jobs(db, "id")) == 50
+
+
+WRONG_LOCK = """
+create or replace function sched.lock_keys(p_keys text[]) returns void language plpgsql volatile as $$
+begin
+end
+$$
+"""
+WRONG_ADMIT = """
+create or replace function sched.admit(p_keys text[]) returns integer language sql volatile as $$ select 0 $$
+"""
+WRONG_PASS_LOCK = """
+create or replace function sched.try_pass_lock() returns boolean language sql volatile as $$ select true $$
+"""
+
+
+def test_without_the_key_lock_skip_judges_a_predecessor_by_what_it_no_longer_is(
+    pair: tuple[Connection, Connection],
+) -> None:
+    """The wrong design, to prove that the test above can fail: deciding overlap without the key's lock."""
+    one, other = pair
+    one.execute(WRONG_LOCK)
+    schedule = add_schedule(one, policy=Policy(overlap="skip"))
+    plan_date(one, schedule, NOON - MINUTE)
+    fire(one, NOON - MINUTE)
+    plan_date(one, schedule, NOON)
+    ((job_id, token),) = claim_all(one)
+    with one.transaction():
+        one.execute(
+            "select * from sched.complete(array[%s]::bigint[], array[%s]::uuid[], array['null'::jsonb])",
+            (job_id, token),
+        )
+        fire(other, NOON)
+    assert [row[1] for row in ledger(one, schedule)] == ["enqueued", "skipped"]
+
+
+def test_without_the_pass_lock_two_passes_under_skip_both_enqueue(pair: tuple[Connection, Connection]) -> None:
+    """The wrong design: two passes each read what is unfinished before the other has decided."""
+    one, other = pair
+    one.execute(WRONG_LOCK)
+    one.execute(WRONG_PASS_LOCK)
+    one.execute(WRONG_ADMIT)
+    schedule = add_schedule(one, policy=Policy(overlap="skip"))
+    plan_date(one, schedule, NOON - MINUTE)
+    with one.transaction():
+        fire(one, NOON - MINUTE)
+        plan_date(other, schedule, NOON)
+        other.execute("select * from sched.decide(array[%s], array[%s::timestamptz], %s, 'x')", (schedule, NOON, NOON))
+    assert [row[1] for row in ledger(one, schedule)] == ["enqueued", "enqueued"]
