@@ -5,7 +5,7 @@ Reads only, one statement each; see ``sql/queries/status.sql``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -179,6 +179,17 @@ def attempts_of(connection: Connection, job_id: int) -> list[AttemptLine]:
 def events_of(connection: Connection, job_id: int) -> list[EventLine]:
     """What was done to a job, in order."""
     return fetch(connection, EventLine, "status_events", {"id": job_id})
+
+
+@dataclass(frozen=True, slots=True)
+class _Unfinished:
+    name: str
+    jobs: int
+
+
+def unfinished_jobs(connection: Connection, names: Sequence[str]) -> dict[str, int]:
+    """How many jobs of these schedules are not finished, by name; schedules without any are left out."""
+    return {row.name: row.jobs for row in fetch(connection, _Unfinished, "status_unfinished", {"names": list(names)})}
 
 
 def list_schedules(connection: Connection, name: str | None = None) -> list[ScheduleLine]:

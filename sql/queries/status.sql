@@ -82,6 +82,15 @@ left join lateral (
 where %(name)s::text is null or s.name = %(name)s::text or %(name)s::text = any (s.former_names)
 order by s.name;
 
+-- name: status_unfinished
+-- How many jobs of these schedules are not finished; schedules without any are left out. Index: jobs_unfinished.
+select s.name, count(*) as jobs
+from sched.schedules s
+join sched.jobs j on j.schedule_id = s.id and j.status in ('scheduled', 'waiting', 'pending', 'running')
+where s.name = any (%(names)s::text[])
+group by s.name
+order by s.name;
+
 -- name: operate_retry
 -- Make a job run again: see sched.retry.
 select sched.retry(%(id)s::bigint, %(actor)s::text, %(reason)s::text);

@@ -119,7 +119,9 @@ def test_plan_shows_what_apply_then_does(database: str, tmp_path: Path) -> None:
         count = connection.execute("select count(*) from sched.schedules").fetchone()
     applied = sched("apply", folder, "--dsn", database, "--json")
 
-    assert planned.out.splitlines() == ["added    daily", "1 change to make, 1 schedule in files"]
+    added, dates, count_of_changes = planned.out.splitlines()
+    assert (added, count_of_changes) == ("added    daily", "1 change to make, 1 schedule in files")
+    assert dates.strip().startswith("14 dates appear until ")
     assert count == (0,)
     assert [(change["kind"], change["name"]) for change in applied.document["changes"]] == [("added", "daily")]
 
@@ -143,6 +145,21 @@ def test_a_changed_field_is_shown_with_both_values(database: str, tmp_path: Path
     (change,) = ended.document["changes"]
     assert change["kind"] == "changed"
     assert {"field": "timing.rule", "old": {"cron": "0 2 * * *"}, "new": {"cron": "0 3 * * *"}} in change["fields"]
+
+
+def test_plan_shows_dates_that_move_and_jobs_that_are_unfinished(database: str, tmp_path: Path) -> None:
+    folder = str(write_definitions(tmp_path, DAILY))
+    sched("apply", folder, "--dsn", database)
+    sched("backfill", "--since", "2024-03-01", "--until", "2024-03-03", "--dsn", database)
+    write_definitions(tmp_path, DAILY.replace("0 2", "0 3"))
+
+    (change,) = sched("plan", folder, "--dsn", database, "--json").document["changes"]
+    text = sched("plan", folder, "--dsn", database).out
+
+    assert (change["dates"]["move"], change["unfinished_jobs"]) == (14, 2)
+    assert change["dates"]["first_moving"][0]["to"].endswith("T03:00:00Z")
+    assert "14 dates move until" in text
+    assert "2 jobs of it unfinished" in text
 
 
 def test_a_folder_that_would_retire_everything_is_refused(database: str, tmp_path: Path) -> None:

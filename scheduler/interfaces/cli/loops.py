@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from scheduler.errors import ConfigError, DefinitionError, TransientStorageError
-from scheduler.interfaces.cli.definitions import describe_changes
+from scheduler.interfaces.cli.changes import describe_changes
 from scheduler.interfaces.cli.output import say, sentences
 from scheduler.services.apply import apply_definitions
 from scheduler.services.definitions import SUFFIXES, load_definitions

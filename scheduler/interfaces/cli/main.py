@@ -21,7 +21,7 @@ import typer
 from scheduler import __version__
 from scheduler.config import is_debug
 from scheduler.errors import ConfigError, SchedulerError
-from scheduler.interfaces.cli import definitions, ledger, operate, pgcron, run
+from scheduler.interfaces.cli import definitions, jobs, ledger, pgcron, preview, run, schedules
 from scheduler.interfaces.cli.options import Dsn
 from scheduler.interfaces.cli.output import OutputClosed, print_line, say, sentences
 
@@ -38,10 +38,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
 )
-for group in (run, definitions, ledger, pgcron, operate):
+for group in (run, definitions, preview, ledger, jobs, pgcron):
     app.add_typer(group.app)
-app.add_typer(operate.jobs, name="jobs")
-app.add_typer(operate.schedules, name="schedules")
+app.add_typer(jobs.jobs, name="jobs")
+app.add_typer(schedules.schedules, name="schedules")
 
 
 def _print_version(is_wanted: bool) -> None:

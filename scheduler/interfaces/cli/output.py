@@ -92,7 +92,12 @@ def sentences(error: Exception) -> list[str]:
         return [f"error: {error}"]
     lines = [f"error: {problem}" for problem in error.problems[:PROBLEMS_SHOWN]]
     more = len(error.problems) - PROBLEMS_SHOWN
-    return lines if more <= 0 else [*lines, f"error: and {more} more problems"]
+    return lines if more <= 0 else [*lines, f"error: and {counted(more, 'more problem')}"]
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 job``, ``2 jobs``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def ago(moment: datetime, now: datetime) -> str:

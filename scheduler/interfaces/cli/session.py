@@ -13,6 +13,7 @@ from scheduler.interfaces.cli.output import say
 
 if TYPE_CHECKING:
     from scheduler.storage.database import Connection, Database
+    from scheduler.storage.operating import By
 
 
 def settings_of(context: typer.Context, dsn: str | None) -> Settings:
@@ -39,3 +40,10 @@ def connected(context: typer.Context, dsn: str | None, *, needs_schema: bool = T
     """One connection to the database of this command."""
     with opened(context, dsn, needs_schema=needs_schema) as database, database.connection() as connection:
         yield connection
+
+
+def by(context: typer.Context, dsn: str | None, reason: str | None) -> By:
+    """Who runs this command, and why."""
+    from scheduler.storage.operating import By
+
+    return By(actor=settings_of(context, dsn).actor, reason=reason)
