@@ -2,8 +2,10 @@
 
 ``database`` gives an empty migrated database of the default server, as a connection string. It is used again by the
 next test after its rows were deleted (10 ms against 600 for a clone where files are slow), unless the test changed the
-schema; then it is dropped. A test marked ``every_server`` gets it once for each PostgreSQL release on the machine. The fixtures are registered in
-``tests/conftest.py``. Servers start on first use and end with the test session; under xdist each worker has its own.
+schema; then it is dropped. A test marked ``every_server`` gets it once for each PostgreSQL release on the machine.
+
+The fixtures are registered in ``tests/conftest.py``. Servers start on first use and end with the test session; under
+xdist each worker has its own. They run with fsync off: no test here may kill its server, those start one of their own.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from tests.support.cluster import Cluster, available_servers
 
 TEMPLATE = "sched_template"
 EMPTY = "template0"
+SEEDED = {"migrations", "state"}  # the tables that are not empty after migrating
 # Small, because several may run at once; more connections than PostgreSQL's default, for tests with many workers.
 SETTINGS = {"max_connections": "200", "shared_buffers": "64MB", "max_wal_size": "256MB", "fsync": "off"}
 
@@ -94,6 +97,8 @@ class Recycled:
         if self._fingerprint is None:
             with connect(self._cluster.dsn(name)) as connection:
                 self._fingerprint = _fingerprint(connection)
+                seeded = _tables_with_rows(connection)
+            assert seeded == SEEDED, f"migrations fill {seeded}: teach _DELETE_ROWS to restore them"
         return name
 
     def _clean(self, name: str) -> bool:
@@ -127,7 +132,8 @@ declare
 begin
   set local session_replication_role = replica;
   for v_name in
-    select format('%I.%I', schemaname, tablename) from pg_tables where schemaname = 'sched' and tablename <> 'migrations'
+    select format('%I.%I', schemaname, tablename) from pg_tables
+    where schemaname = 'sched' and tablename <> 'migrations'
   loop
     execute 'delete from ' || v_name;
   end loop;
@@ -137,6 +143,16 @@ begin
 end
 $$
 """
+
+
+def _tables_with_rows(connection: Connection) -> set[str]:
+    names = connection.execute("select tablename from pg_tables where schemaname = 'sched'").fetchall()
+    count = sql.SQL("select count(*) from sched.{}")
+    return {
+        name
+        for (name,) in names
+        if connection.execute(count.format(sql.Identifier(name))).fetchone() not in (None, (0,))
+    }
 
 
 def _fingerprint(connection: Connection) -> str:
