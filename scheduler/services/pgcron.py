@@ -167,7 +167,7 @@ def take_over(here: Connection, by: str) -> bool:
         return set_host(here, HOST, by)
 
 
-def install(here: Connection, there: Connection, survey: Survey, by: str) -> Installed:
+def install(here: Connection, there: Connection, survey: Survey) -> Installed:
     """Make the installed jobs the wanted ones, in one transaction. A second call changes nothing.
 
     Then makes a first beat from here, as the role that the jobs will run as: what it may not do shows now.
@@ -181,7 +181,7 @@ def install(here: Connection, there: Connection, survey: Survey, by: str) -> Ins
         for each in drift:
             if each.wanted is not None:
                 schedule_job(there, each.wanted)
-    beat(here, by)
+    beat(here, HOST)
     return Installed(changed=drift, state=host_state(here, survey.beat))
 
 

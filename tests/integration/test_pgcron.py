@@ -17,9 +17,10 @@ from psycopg.conninfo import conninfo_to_dict
 from scheduler.core.pgcron import job_name
 from scheduler.storage.database import Connection
 from scheduler.storage.queries import queries
+from tests.support.cli import Ended, sched
 from tests.support.cluster import Cluster
 from tests.support.database import TEMPLATE, Recycled, connect
-from tests.support.pgcron import Done, cron_rows, new_database, pg_cron_cluster, sched
+from tests.support.pgcron import cron_rows, new_database, pg_cron_cluster
 
 _numbers = itertools.count(1)
 
@@ -69,21 +70,21 @@ def there(cluster: Cluster) -> Iterator[Connection]:
         yield connection
 
 
-def install(dsn: str, *flags: str) -> Done:
-    return sched("install-pg-cron", *flags, dsn=dsn)
+def install(dsn: str, *flags: str) -> Ended:
+    return sched("install-pg-cron", *flags, "--dsn", dsn)
 
 
 def installed(dsn: str) -> dict[str, Any]:
     done = install(dsn, "--json")
-    assert done.returncode == 0, done.stderr
-    document: dict[str, Any] = json.loads(done.stdout)
+    assert done.code == 0, done.err
+    document: dict[str, Any] = done.document
     return document
 
 
 def apply(dsn: str, folder: Path, text: str = DEFINITIONS) -> None:
     (folder / "a.yaml").write_text(text, encoding="utf-8")
-    done = sched("apply", str(folder), dsn=dsn)
-    assert done.returncode == 0, done.stderr
+    done = sched("apply", str(folder), "--dsn", dsn)
+    assert done.code == 0, done.err
 
 
 def psql(cluster: Cluster, script: str, *, user: str = "postgres", options: str = "") -> None:
@@ -170,9 +171,9 @@ def test_hostile_names_are_refused_with_the_reason(dsn: str, tmp_path: Path) -> 
             f'version: 1\nowner: team\nschedules:\n  "{name}": {{cron: "0 9 * * *", timezone: UTC, job: test.noop}}\n'
         )
         (tmp_path / "a.yaml").write_text(text, encoding="utf-8")
-        done = sched("apply", str(tmp_path), dsn=dsn)
-        assert done.returncode == 2
-        assert "a.yaml:4:3" in done.stderr
+        done = sched("apply", str(tmp_path), "--dsn", dsn)
+        assert done.code == 2
+        assert "a.yaml:4:3" in done.err
 
 
 def test_hostile_payloads_fire_intact(dsn: str, tmp_path: Path) -> None:
@@ -199,8 +200,8 @@ def test_hostile_payloads_fire_intact(dsn: str, tmp_path: Path) -> None:
 def test_the_printed_script_makes_the_same_jobs_however_often_psql_runs_it(
     cluster: Cluster, dsn: str, options: str
 ) -> None:
-    printed = install(dsn, "--print").stdout
-    assert printed == install(dsn, "--print").stdout
+    printed = install(dsn, "--print").out
+    assert printed == install(dsn, "--print").out
     psql(cluster, printed, options=options)
     by_script = cron_rows(cluster, "*")
     psql(cluster, printed, options=options)
@@ -211,7 +212,7 @@ def test_the_printed_script_makes_the_same_jobs_however_often_psql_runs_it(
 def test_the_printed_script_takes_up_what_was_paused(cluster: Cluster, dsn: str, there: Connection) -> None:
     installed(dsn)
     there.execute("select cron.alter_job(jobid, active := false) from cron.job where jobname like 'sched-beat-%'")
-    psql(cluster, install(dsn, "--print").stdout)
+    psql(cluster, install(dsn, "--print").out)
     assert [row[-1] for row in cron_rows(cluster)] == [True, True, True]
 
 
@@ -219,20 +220,20 @@ def test_the_printed_script_takes_up_what_was_paused(cluster: Cluster, dsn: str,
 def test_a_database_of_any_name_is_installed_and_printed(cluster: Cluster, there: Connection, name: str) -> None:
     there.execute("select cron.unschedule(jobid) from cron.job")
     dsn = new_database(cluster, name)
-    psql(cluster, install(dsn, "--print").stdout, options="-c standard_conforming_strings=off")
+    psql(cluster, install(dsn, "--print").out, options="-c standard_conforming_strings=off")
     assert [row[3] for row in cron_rows(cluster)] == [name, "postgres", name]
     assert installed(dsn)["changed"] == []
-    assert install(dsn, "--uninstall").returncode == 0
+    assert install(dsn, "--uninstall").code == 0
     assert cron_rows(cluster) == []
 
 
 def test_the_database_of_pg_cron_itself_needs_no_other(cluster: Cluster, there: Connection) -> None:
-    assert sched("migrate", dsn=cluster.dsn()).returncode == 0
+    assert sched("migrate", "--dsn", cluster.dsn()).code == 0
     try:
         assert installed(cluster.dsn())["cron_database"] == "postgres"
         assert [row[3] for row in cron_rows(cluster)] == ["postgres"] * 3
-        assert install(cluster.dsn(), "--check").returncode == 0
-        assert install(cluster.dsn(), "--uninstall").returncode == 0
+        assert install(cluster.dsn(), "--check").code == 0
+        assert install(cluster.dsn(), "--uninstall").code == 0
     finally:
         there.execute("drop schema sched cascade")
 
@@ -255,15 +256,15 @@ def test_drift_is_found_named_and_repaired(
 ) -> None:
     installed(dsn)
     wanted = cron_rows(cluster)
-    assert install(dsn, "--check").returncode == 0
+    assert install(dsn, "--check").code == 0
     names = {kind: job_name(kind, database) for kind in ("beat", "purge", "reap", "old")}
     there.execute(change.format(**names).encode())
     found = install(dsn, "--check")
-    assert found.returncode == 1
-    assert said.format(**names) in found.stdout
+    assert found.code == 1
+    assert said.format(**names) in found.out
     assert len(installed(dsn)["changed"]) == 1
     assert cron_rows(cluster) == wanted
-    assert install(dsn, "--check").returncode == 0
+    assert install(dsn, "--check").code == 0
 
 
 def test_check_says_when_the_host_is_silent(dsn: str) -> None:
@@ -271,8 +272,8 @@ def test_check_says_when_the_host_is_silent(dsn: str) -> None:
     with connect(dsn) as here:
         here.execute("update sched.state set last_pass_at = now() - interval '5 minutes'")
     found = install(dsn, "--check", "--json")
-    assert found.returncode == 1
-    assert [trouble[:14] for trouble in json.loads(found.stdout)["troubles"]] == ["no pass for 5m"]
+    assert found.code == 1
+    assert [trouble[:14] for trouble in found.document["troubles"]] == ["no pass for 5m"]
 
 
 def test_uninstalling_removes_only_its_own(cluster: Cluster, dsn: str, database: str, there: Connection) -> None:
@@ -282,12 +283,12 @@ def test_uninstalling_removes_only_its_own(cluster: Cluster, dsn: str, database:
     left = cron_rows(cluster)
     installed(dsn)
     done = install(dsn, "--uninstall", "--json")
-    assert json.loads(done.stdout)["removed"] == [job_name(kind, database) for kind in ("beat", "purge", "reap")]
+    assert done.document["removed"] == [job_name(kind, database) for kind in ("beat", "purge", "reap")]
     assert cron_rows(cluster) == left
     with connect(dsn) as here:
         assert here.execute("select host from sched.state").fetchone() == ("tick",)
     again = install(dsn, "--uninstall", "--json")
-    assert (again.returncode, json.loads(again.stdout)["removed"]) == (0, [])
+    assert (again.code, json.loads(again.out)["removed"]) == (0, [])
 
 
 def test_uninstalling_keeps_the_host_while_another_role_goes_on(cluster: Cluster, dsn: str, database: str) -> None:
@@ -296,7 +297,7 @@ def test_uninstalling_keeps_the_host_while_another_role_goes_on(cluster: Cluster
     installed(dsn)
     assert len(cron_rows(cluster)) == 6
     done = install(dsn, "--uninstall")
-    assert "3 jobs of other roles go on" in done.stderr
+    assert "3 jobs of other roles go on" in done.err
     assert {row[4] for row in cron_rows(cluster)} == {role}
     with connect(dsn) as here:
         assert here.execute("select host from sched.state").fetchone() == ("pg_cron",)
@@ -308,15 +309,15 @@ def test_a_plain_role_with_the_documented_grants_installs_checks_and_removes(
     dsn = cluster.dsn(database, user=plain_role(cluster, database))
     apply(dsn, tmp_path)
     installed(dsn)
-    assert install(dsn, "--check").returncode == 0
-    assert install(dsn, "--uninstall").returncode == 0
+    assert install(dsn, "--check").code == 0
+    assert install(dsn, "--uninstall").code == 0
 
 
 def test_a_plain_role_runs_the_printed_script(cluster: Cluster, dsn: str, database: str) -> None:
     role = plain_role(cluster, database)
-    psql(cluster, install(dsn, "--print").stdout, user=role)
+    psql(cluster, install(dsn, "--print").out, user=role)
     assert [row[4] for row in cron_rows(cluster)] == [role] * 3
-    assert install(cluster.dsn(database, user=role), "--print").stdout == install(dsn, "--print").stdout
+    assert install(cluster.dsn(database, user=role), "--print").out == install(dsn, "--print").out
 
 
 @pytest.mark.parametrize(
@@ -342,8 +343,8 @@ def test_a_missing_grant_is_named(cluster: Cluster, database: str, revoked: str,
     with connect(cluster.dsn(where or database)) as connection:
         connection.execute(f"revoke {revoked} from {role}".encode())
     done = install(cluster.dsn(database, user=role))
-    assert done.returncode == 3
-    assert done.stderr.splitlines()[1:] == ["  " + said.format(role=role, database=database)]
+    assert done.code == 3
+    assert done.err.splitlines()[1:] == ["  " + said.format(role=role, database=database)]
     assert cron_rows(cluster) == []
 
 
@@ -355,8 +356,8 @@ def test_a_role_that_may_not_connect_to_pg_crons_database_is_told_so(cluster: Cl
             done = install(cluster.dsn(database, user=role))
         finally:
             connection.execute("grant connect on database postgres to public")
-    assert done.returncode == 3
-    assert f"role {role} must be allowed to connect there" in done.stderr
+    assert done.code == 3
+    assert f"role {role} must be allowed to connect there" in done.err
 
 
 def test_a_server_without_the_extension_created_says_the_two_lines(
@@ -368,35 +369,35 @@ def test_a_server_without_the_extension_created_says_the_two_lines(
         printed = install(dsn, "--print")
     finally:
         there.execute("create extension pg_cron")
-    assert done.returncode == 3
-    assert "shared_preload_libraries = 'pg_cron'" in done.stderr
-    assert "in database postgres, as superuser: create extension pg_cron;" in done.stderr
-    assert "its library is loaded" in done.stderr
-    assert printed.returncode == 0
+    assert done.code == 3
+    assert "shared_preload_libraries = 'pg_cron'" in done.err
+    assert "in database postgres, as superuser: create extension pg_cron;" in done.err
+    assert "its library is loaded" in done.err
+    assert printed.code == 0
 
 
 def test_a_server_that_never_heard_of_pg_cron_says_so(server: Cluster, empty_database: str) -> None:
     with connect(empty_database) as connection:
         if connection.execute("select from pg_available_extensions where name = 'pg_cron'").fetchone():
             pytest.skip("the default server of the tests has pg_cron")
-    assert sched("migrate", dsn=empty_database).returncode == 0
+    assert sched("migrate", "--dsn", empty_database).code == 0
     done = install(empty_database)
-    assert done.returncode == 3
-    assert "this server has no pg_cron" in done.stderr
-    assert 'or run "sched tick"' in done.stderr
-    assert install(empty_database, "--uninstall").returncode == 0
+    assert done.code == 3
+    assert "this server has no pg_cron" in done.err
+    assert 'or run "sched tick"' in done.err
+    assert install(empty_database, "--uninstall").code == 0
 
 
 def test_a_cron_dsn_of_another_server_is_refused(cluster: Cluster, dsn: str, server: Cluster) -> None:
     done = install(dsn, "--cron-dsn", server.dsn())
-    assert done.returncode == 3
-    assert "leads to another server" in done.stderr
+    assert done.code == 3
+    assert "leads to another server" in done.err
 
 
 def test_settings_that_1_4_gets_wrong_are_warned_of() -> None:
     with pg_cron_cluster(**{"cron.use_background_workers": "on", "cron.timezone": "America/New_York"}) as cluster:
         dsn = new_database(cluster, "orders")
-        warned = install(dsn).stderr
+        warned = install(dsn).err
     assert "issue 200" in warned
     assert "cron.timezone is set, and pg_cron 1.4 ignores it" in warned
 
@@ -404,11 +405,11 @@ def test_settings_that_1_4_gets_wrong_are_warned_of() -> None:
 def test_schedules_whose_grace_does_not_exceed_the_beat_are_warned_of(dsn: str, tmp_path: Path) -> None:
     text = DEFINITIONS + '  hasty: {cron: "* * * * *", job: test.noop, catchup: {policy: none, grace: 30s}}\n'
     apply(dsn, tmp_path, text)
-    assert "the grace of hasty does not exceed this host's beat of 1m" in install(dsn).stderr
+    assert "the grace of hasty does not exceed this host's beat of 1m" in install(dsn).err
 
 
 def test_every_query_can_be_planned_where_pg_cron_is(cluster: Cluster, there: Connection) -> None:
-    assert sched("migrate", dsn=cluster.dsn()).returncode == 0
+    assert sched("migrate", "--dsn", cluster.dsn()).code == 0
     try:
         for name, text in queries().items():
             if name.startswith("pgcron_") and not text.startswith("call"):

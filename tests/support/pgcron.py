@@ -1,33 +1,19 @@
-"""A server with pg_cron, and ``sched`` commands against its databases."""
+"""A server with pg_cron, its databases, and what is in ``cron.job``."""
 
 from __future__ import annotations
 
 import contextlib
-import io
-import logging
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 from psycopg import sql
 
-from scheduler.interfaces.cli.main import run_command
 from scheduler.storage.migrations import migrate
 from tests.support.cluster import Cluster
 from tests.support.database import connect
 from tests.support.require import pg_cron, require
 
 SETTINGS = {"cron.database_name": "postgres", "fsync": "off", "shared_buffers": "64MB"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """How a command ended."""
-
-    returncode: int
-    stdout: str
-    stderr: str
 
 
 @contextlib.contextmanager
@@ -56,24 +42,6 @@ def dsn_of(cluster: Cluster, database: str, *, user: str = "postgres") -> str:
     """The address of a database with any name."""
     escaped = database.replace("\\", "\\\\").replace("'", "\\'")
     return cluster.dsn(f"'{escaped}'", user=user)
-
-
-def sched(*arguments: str, dsn: str) -> Done:
-    """Run one command to its end, in this process: a process of its own takes a second where others are busy too."""
-    logger = logging.getLogger("scheduler")
-    logging_before = (list(logger.handlers), logger.propagate, logger.level)
-    out, err = io.StringIO(), io.StringIO()
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = run_command([*arguments, "--dsn", dsn])
-    finally:
-        logger.handlers[:], logger.propagate, logger.level = logging_before
-    return Done(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())
-
-
-def command(*arguments: str, dsn: str) -> Sequence[str]:
-    """The words of a command for a process of its own."""
-    return [sys.executable, "-m", "scheduler.interfaces.cli.main", *arguments, "--dsn", dsn]
 
 
 def cron_rows(cluster: Cluster, columns: str = "jobname, schedule, command, database, username, active") -> list[Any]:

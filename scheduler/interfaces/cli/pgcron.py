@@ -108,7 +108,7 @@ def _install(here: Connection, database: Database, given: Database | None, actor
         _warn(survey.warnings)
         take_over(here, actor)
         planned = plan_to_horizon(here)
-        installed = install(here, there, survey, actor)
+        installed = install(here, there, survey)
     _warn_of_hasty(survey, installed.state)
     if as_json:
         print_json(
