@@ -218,6 +218,7 @@ table sched.schedules
   retired_at timestamp with time zone
   planned_until timestamp with time zone not null
   plan_at timestamp with time zone not null
+  tzdata text
   ledger_from timestamp with time zone not null default '-infinity'::timestamp with time zone
   constraint schedules_name UNIQUE (name)
   constraint schedules_pkey PRIMARY KEY (id)

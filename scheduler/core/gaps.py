@@ -56,11 +56,9 @@ class Ledger:
 
     def state_of(self, expected: Expected) -> OccurrenceState | None:
         """The recorded state of an expected date; None when it has no row."""
-        occurrence = expected.occurrence
-        found = self._by_instant.get(occurrence.logical_date)
-        if found is None and occurrence.wall is not None:
-            wall = occurrence.wall
-            found = self._by_wall.get((expected.revision, wall.replace(fold=0), wall.fold == 1))
+        found = self._by_instant.get(expected.occurrence.logical_date)
+        if found is None and expected.wall_key is not None:
+            found = self._by_wall.get(expected.wall_key)
         return found
 
 

@@ -33,6 +33,12 @@ class Expected:
     revision: int
     occurrence: Occurrence
 
+    @property
+    def wall_key(self) -> tuple[int, datetime, bool] | None:
+        """Its identity by wall time: revision, wall and fold. None for rules in elapsed time."""
+        wall = self.occurrence.wall
+        return None if wall is None else (self.revision, wall.replace(fold=0), wall.fold == 1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:

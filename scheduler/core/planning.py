@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from scheduler.core.history import Expected, History, expected_ahead, expected_between
@@ -25,6 +25,9 @@ class Horizon:
 
 TICK_HORIZON = Horizon(reach=timedelta(minutes=10))
 PG_CRON_HORIZON = Horizon(reach=timedelta(days=400), max_dates=2000)
+LARGEST_MOVE = timedelta(days=2)
+"""More than a release of the tz database moves a local time: zones have changed their day, never by two."""
+
 HORIZONS = {"tick": TICK_HORIZON, "pg_cron": PG_CRON_HORIZON}
 
 
@@ -57,6 +60,40 @@ def extension(history: History, planned_until: datetime, now: datetime, horizon:
     if horizon.max_dates is None:
         again = max(again, min(ahead[0].logical_date, reached - horizon.reach / 2))
     return Extension(dates=dates, planned_until=reached, plan_at=min(again, NEVER))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replanned:
+    """Dates to plan under a newer tz database, and those of them that moved: old and new instant."""
+
+    expected: Sequence[Expected]
+    moved: Sequence[tuple[datetime, datetime]]
+
+
+def replanned(
+    history: History, removed: Mapping[tuple[int, datetime, bool], datetime], after: datetime, now: datetime
+) -> Replanned:
+    """The dates after ``after`` that take the place of the removed ones, by wall; and coming ones that are new.
+
+    ``removed`` are the instants that planned walls had, by (revision, wall, fold). A date whose instant lay ahead and
+    has passed under the newer data is due now.
+    """
+    if not removed:
+        return Replanned(expected=(), moved=())
+    found = expected_between(history, after, max(removed.values()) + LARGEST_MOVE)
+    chosen: list[Expected] = []
+    moved: list[tuple[datetime, datetime]] = []
+    last = max(removed.values())
+    for date in found:
+        old = removed.get(date.wall_key) if date.wall_key is not None else None
+        instant = date.occurrence.logical_date
+        if old is None and not now < instant <= last:
+            continue
+        if old is not None and old != instant:
+            moved.append((old, instant))
+        is_due_now = old is not None and old > now >= date.occurrence.due_at
+        chosen.append(replace(date, occurrence=replace(date.occurrence, due_at=now)) if is_due_now else date)
+    return Replanned(expected=chosen, moved=moved)
 
 
 def _until(ahead: Sequence[Occurrence], now: datetime, horizon: Horizon) -> datetime:

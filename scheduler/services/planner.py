@@ -7,19 +7,21 @@ schedule still is what the dates were computed from (``sql/functions/plan.sql``)
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from scheduler.core.localtime import tz_version
-from scheduler.core.planning import HORIZONS, Horizon, extension
+from scheduler.core.planning import HORIZONS, LARGEST_MOVE, Horizon, extension, replanned
 from scheduler.storage.database import Connection, database_now, transaction
-from scheduler.storage.queries import fetch_value
+from scheduler.storage.queries import execute, fetch_value
 from scheduler.storage.schedules import (
     DefinitionCache,
     PlannedSlice,
     Position,
     due_positions,
     histories,
+    record_event,
+    unplan_walls,
     use_tzdata,
     write_plan,
 )
@@ -59,7 +61,13 @@ class Planner:
         if not positions or not self._may_plan(connection):
             return PlanResult()
         horizon = HORIZONS[fetch_value(connection, "state_host")]
-        slices = self._slices(connection, positions, now, horizon)
+        for position in positions:
+            if position.tzdata != self._tzdata:
+                self._take_over(connection, position, now)
+        current = [position for position in positions if position.tzdata == self._tzdata]
+        if not current:
+            return PlanResult(is_more_due=True, schedules=len(positions))
+        slices = self._slices(connection, current, now, horizon)
         with transaction(connection):
             written = write_plan(connection, slices, tzdata=self._tzdata, now=now, by=self._by)
         dates = sum(len(piece.dates) for piece in slices if piece.position.id in written)
@@ -87,6 +95,34 @@ class Planner:
                 )
             )
         return slices
+
+    def _take_over(self, connection: Connection, position: Position, now: datetime) -> None:
+        """Replace the planned dates of a schedule by those of our newer tz database, wall by wall.
+
+        A decided wall is not planned again; one whose new instant has passed meanwhile is due now.
+        """
+        after = now - LARGEST_MOVE
+        history = histories(connection, [position.id], self._cache)[position.id]
+        with transaction(connection):
+            execute(connection, "pass_lock_take")
+            removed = unplan_walls(connection, position, tzdata=self._tzdata, after=after)
+            if removed is None:
+                return
+            dates = replanned(history, removed, after, now)
+            taken_over = replace(position, tzdata=self._tzdata)
+            piece = PlannedSlice(
+                position=taken_over, planned_until=position.planned_until, plan_at=now, dates=dates.expected
+            )
+            write_plan(connection, [piece], tzdata=self._tzdata, now=now, by=self._by)
+            if dates.moved:
+                record_event(
+                    connection,
+                    "dates_moved",
+                    actor=self._by,
+                    schedule_id=position.id,
+                    reason=f"tz database {position.tzdata} gave way to {self._tzdata}",
+                    details={"moved": [[old.isoformat(), new.isoformat()] for old, new in dates.moved]},
+                )
 
     def _may_plan(self, connection: Connection) -> bool:
         recorded = use_tzdata(connection, self._tzdata)

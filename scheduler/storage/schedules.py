@@ -43,11 +43,12 @@ class ScheduleRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """How far a schedule is planned: every expected date up to ``planned_until`` has its row."""
+    """How far a schedule is planned, and with which tz database: every date up to ``planned_until`` has its row."""
 
     id: int
     revision: int
     planned_until: datetime
+    tzdata: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +166,40 @@ def write_plan(
             },
         )
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RemovedWalls:
+    is_taken: bool
+    revisions: list[int] | None
+    walls: list[datetime] | None
+    folds: list[bool] | None
+    logical_dates: list[datetime] | None
+
+
+def unplan_walls(
+    connection: Connection, position: Position, *, tzdata: str, after: datetime
+) -> dict[tuple[int, datetime, bool], datetime] | None:
+    """Take a schedule over to a newer tz database, removing what is planned in local time after an instant.
+
+    Returns the removed dates by (revision, wall, fold); None if the schedule is not what was read any more.
+    """
+    (found,) = fetch(
+        connection,
+        _RemovedWalls,
+        "occurrences_unplan_walls",
+        {
+            "id": position.id,
+            "revision": position.revision,
+            "planned_until": position.planned_until,
+            "tzdata": tzdata,
+            "after": after,
+        },
+    )
+    if not found.is_taken:
+        return None
+    keys = zip(found.revisions or (), found.walls or (), found.folds or (), strict=True)
+    return dict(zip(keys, found.logical_dates or (), strict=True))
 
 
 def date_columns(rows: Sequence[tuple[int, Expected]]) -> dict[str, list[Any]]:

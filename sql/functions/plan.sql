@@ -24,6 +24,7 @@ begin
     from sched.schedules s
     join unnest(p_ids, p_revisions, p_planned_from) as p (id, revision, planned_from) on p.id = s.id
     where s.revision = p.revision and s.planned_until = p.planned_from
+      and s.tzdata is not distinct from p_tzdata
     order by s.id
     for update of s skip locked
   ) l;
@@ -68,12 +69,52 @@ begin
 end
 $$;
 
--- Take note that a process with this tz database plans here; the recorded version only moves forward. Returns the
--- version in force.
+-- Take note that a process with this tz database plans here. Returns the version in force, which only moves forward:
+-- a newer one makes every schedule due for planning, and its planned dates are computed anew (sched.unplan_walls).
 create or replace function sched.use_tzdata(p_tzdata text) returns text
 language plpgsql volatile as $$
+declare
+  v_recorded text := (select s.tzdata from sched.state s);
 begin
-  update sched.state s set tzdata = p_tzdata, tzdata_changed_at = clock_timestamp() where s.tzdata is null;
+  if v_recorded >= p_tzdata then
+    return v_recorded;
+  end if;
+  update sched.state s
+  set tzdata = p_tzdata, tzdata_changed_at = clock_timestamp()
+  where s.tzdata is null or s.tzdata < p_tzdata;
+  if found then
+    update sched.schedules s set plan_at = clock_timestamp() where v_recorded is not null;
+    update sched.schedules s set tzdata = p_tzdata where s.tzdata is null;
+  end if;
   return (select s.tzdata from sched.state s);
+end
+$$;
+
+-- Make room for the dates of one schedule under a newer tz database: remove what is planned in local time from
+-- p_after on, and take the schedule over to that database. Returns the removed walls; no row and no change when the
+-- schedule is not what was read any more. Needs the pass lock.
+create or replace function sched.unplan_walls(
+  p_id integer, p_revision integer, p_planned_until timestamptz, p_tzdata text, p_after timestamptz,
+  out is_taken boolean, out revisions integer[], out walls timestamp[], out folds boolean[],
+  out logical_dates timestamptz[]
+)
+language plpgsql volatile as $$
+begin
+  update sched.schedules s
+  set tzdata = p_tzdata
+  where s.id = p_id and s.revision = p_revision and s.planned_until = p_planned_until
+    and s.tzdata is distinct from p_tzdata
+    and p_tzdata = (select t.tzdata from sched.state t);
+  is_taken := found;
+  if is_taken then
+    with removed as (
+      delete from sched.occurrences o
+      where o.schedule_id = p_id and o.state = 'planned' and o.wall is not null and o.logical_date > p_after
+      returning o.revision, o.wall, o.fold, o.logical_date
+    )
+    select array_agg(r.revision), array_agg(r.wall), array_agg(r.fold), array_agg(r.logical_date)
+    into revisions, walls, folds, logical_dates
+    from removed r;
+  end if;
 end
 $$;

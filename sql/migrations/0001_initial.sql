@@ -38,12 +38,14 @@ create table sched.schedules (
   retired_at timestamptz,
   planned_until timestamptz not null,
   plan_at timestamptz not null,
+  tzdata text,
   ledger_from timestamptz not null default '-infinity'
 );
 comment on table sched.schedules is 'A rule by name. A used name stays reserved for its schedule; retiring keeps the row.';
 comment on column sched.schedules.applied_at is 'When it was first applied: nothing before fires by itself.';
 comment on column sched.schedules.planned_until is 'Every expected logical date up to here has its row.';
 comment on column sched.schedules.plan_at is 'When the planner must look again.';
+comment on column sched.schedules.tzdata is 'The tz database its planned dates were computed with.';
 comment on column sched.schedules.ledger_from is 'Logical dates at or before are pruned: not planned, fired, counted or filled.';
 create index schedules_plan on sched.schedules (plan_at, id);
 

@@ -11,7 +11,9 @@ select current_database()::text as database,
        case when pg_has_role('pg_read_all_settings', 'usage')
             then current_setting('cron.use_background_workers', true) = 'on' end as is_in_background_workers,
        case when pg_has_role('pg_read_all_settings', 'usage')
-            then current_setting('cron.timezone', true) end as cron_timezone;
+            then current_setting('cron.timezone', true) end as cron_timezone,
+       coalesce(case when pg_has_role('pg_read_all_settings', 'usage')
+                     then current_setting('cron.launch_active_jobs', true) = 'off' end, false) as is_switched_off;
 
 -- name: pgcron_missing_here
 -- Grants that the caller lacks in the database of the schedules, as statements without the role's name.

@@ -7,7 +7,7 @@ order by s.name;
 
 -- name: schedules_due_for_planning
 -- Schedules whose planned dates run short, the most urgent first. Index: schedules_plan.
-select s.id, s.revision, s.planned_until
+select s.id, s.revision, s.planned_until, s.tzdata
 from sched.schedules s
 where s.plan_at <= %(now)s::timestamptz
 order by s.plan_at, s.id
@@ -28,6 +28,12 @@ select sched.plan(
   %(plan_at)s::timestamptz[],
   %(row_ids)s::integer[], %(row_revisions)s::integer[], %(logical_dates)s::timestamptz[], %(due_ats)s::timestamptz[],
   %(walls)s::timestamp[], %(folds)s::boolean[], %(local_dates)s::date[], %(interval_starts)s::timestamptz[]);
+
+-- name: occurrences_unplan_walls
+select u.is_taken, u.revisions, u.walls, u.folds, u.logical_dates
+from sched.unplan_walls(
+  %(id)s::integer, %(revision)s::integer, %(planned_until)s::timestamptz, %(tzdata)s::text,
+  %(after)s::timestamptz) u;
 
 -- name: occurrences_between
 -- The ledger of one schedule for logical dates in (after, until]. Index: occurrences_pkey.
@@ -94,9 +100,9 @@ for update;
 
 -- name: schedules_insert
 -- New schedules; a name that somebody took meanwhile is left out of the answer.
-insert into sched.schedules (name, owner, revision, start_at, end_at, applied_at, planned_until, plan_at)
+insert into sched.schedules (name, owner, revision, start_at, end_at, applied_at, planned_until, plan_at, tzdata)
 select d.name, d.owner, 0, d.start_at, d.end_at, %(valid_from)s::timestamptz, %(valid_from)s::timestamptz,
-       %(valid_from)s::timestamptz
+       %(valid_from)s::timestamptz, (select t.tzdata from sched.state t)
 from jsonb_to_recordset(%(rows)s::jsonb) as d (name text, owner text, start_at timestamptz, end_at timestamptz)
 order by d.name
 on conflict do nothing
@@ -146,7 +152,7 @@ set name = d.name, owner = d.owner, revision = d.revision, start_at = d.start_at
 from jsonb_to_recordset(%(rows)s::jsonb) as d (
   schedule_id integer, revision integer, name text, owner text, start_at timestamptz, end_at timestamptz)
 where s.id = d.schedule_id
-returning s.id, s.revision, s.planned_until;
+returning s.id, s.revision, s.planned_until, s.tzdata;
 
 -- name: schedules_retire
 -- No date after this moment is expected any more; what is not planned yet up to it still will be.

@@ -1,0 +1,119 @@
+"""Two releases of the tz database that disagree: nothing lost, nothing twice (America/Vancouver, winter 2026).
+
+Release 2025b puts 09:00 in Vancouver at 17:00Z in December 2026, release 2026f at 16:00Z.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from scheduler.core.localtime import tz_version
+from scheduler.core.models import Catchup, CatchupPolicy, Cron, Definition, DefinitionSet, Timing
+from scheduler.services.apply import apply_definitions
+from scheduler.services.planner import Planner
+from scheduler.storage.database import Connection
+from tests.support.build import fire
+from tests.support.database import connect
+from tests.support.old_tzdata import plan_with_old_tzdata
+
+pytestmark = pytest.mark.skipif(tz_version() < "2026f", reason="the newer release is not installed")
+
+APPLIED = datetime(2026, 12, 1, 0, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def db(database: str) -> Iterator[Connection]:
+    with connect(database) as connection:
+        yield connection
+
+
+def apply_in_the_past(db: Connection, cron: str = "0 9 * * *", policy: CatchupPolicy = CatchupPolicy.ALL) -> None:
+    """A schedule in Vancouver as a process with the old data left it on 1 December."""
+    timing = Timing(name="s", rule=Cron(expression=cron), timezone="America/Vancouver")
+    definition = Definition(
+        name="s", owner="team", timing=timing, job_type="x", catchup=Catchup(policy=policy, grace=timedelta(minutes=5))
+    )
+    apply_definitions(db, DefinitionSet(schedules={"s": definition}, limits={}, owners=frozenset({"team"})), actor="t")
+    db.execute("delete from sched.occurrences")
+    db.execute(
+        "update sched.schedules set applied_at = %(at)s, planned_until = %(at)s, plan_at = %(at)s, tzdata = '2025b'",
+        {"at": APPLIED},
+    )
+    db.execute("update sched.schedule_revisions set valid_from = %s", (APPLIED,))
+    db.execute("update sched.state set tzdata = '2025b'")
+
+
+def ledger(db: Connection) -> list[tuple[str, str, str | None]]:
+    return [
+        (f"{row[0]:%d %H:%M}", row[1], row[2])
+        for row in db.execute("select logical_date, state, reason from sched.occurrences order by 1").fetchall()
+    ]
+
+
+def at(day: int, hour: int, minute: int = 0) -> datetime:
+    return datetime(2026, 12, day, hour, minute, tzinfo=UTC)
+
+
+def replan(db: Connection, now: datetime) -> None:
+    db.execute("update sched.schedules set plan_at = least(plan_at, %s)", (now,))
+    planner = Planner("new")
+    while planner.run_once(db, now).schedules:
+        pass
+
+
+def test_planned_dates_move_to_their_new_instant(database: str, db: Connection) -> None:
+    apply_in_the_past(db)
+    assert "2025b" in plan_with_old_tzdata(database, at(1, 12))
+    assert ledger(db) == [("01 17:00", "planned", None), ("02 17:00", "planned", None)]
+    replan(db, at(1, 12))
+    assert ledger(db)[:2] == [("01 16:00", "planned", None), ("02 16:00", "planned", None)]
+    (event,) = db.execute(
+        "select reason, details -> 'moved' -> 0 from sched.events where kind = 'dates_moved'"
+    ).fetchall()
+    assert event[0] == f"tz database 2025b gave way to {tz_version()}"
+    assert event[1] == ["2026-12-01T17:00:00+00:00", "2026-12-01T16:00:00+00:00"]
+
+
+def test_a_decided_wall_is_not_planned_again(database: str, db: Connection) -> None:
+    apply_in_the_past(db)
+    plan_with_old_tzdata(database, at(1, 12))
+    assert fire(db, at(1, 17))[1] == 1
+    replan(db, at(1, 17, 1))
+    assert ledger(db)[:2] == [("01 17:00", "enqueued", None), ("02 16:00", "planned", None)]
+    fire(db, at(2, 16))
+    assert [
+        row[0] for row in db.execute("select idempotency_key from sched.jobs order by logical_date").fetchall()
+    ] == [
+        "s:2026-12-01T17:00:00Z",
+        "s:2026-12-02T16:00:00Z",
+    ]
+
+
+def test_a_date_whose_new_instant_has_passed_is_due_now(database: str, db: Connection) -> None:
+    apply_in_the_past(db, policy=CatchupPolicy.NONE)
+    plan_with_old_tzdata(database, at(1, 12))
+    replan(db, at(1, 16, 30))
+    assert ledger(db)[0] == ("01 16:00", "planned", None)
+    assert fire(db, at(1, 16, 31))[1] == 1
+    assert ledger(db)[0] == ("01 16:00", "enqueued", None)
+
+
+def test_a_process_with_older_data_does_not_plan_and_says_so(database: str, db: Connection) -> None:
+    apply_in_the_past(db)
+    replan(db, at(1, 12))
+    before = ledger(db)
+    db.execute("update sched.schedules set plan_at = %s", (at(1, 13),))
+    said = plan_with_old_tzdata(database, at(1, 13))
+    assert "not planning: dates here were planned with tz database" in said
+    assert ledger(db) == before
+
+
+def test_a_rule_in_elapsed_time_is_not_touched(database: str, db: Connection) -> None:
+    apply_in_the_past(db, "0 * * * *")
+    plan_with_old_tzdata(database, at(1, 12))
+    assert fire(db, at(1, 13))[1] == 13
+    replan(db, at(1, 13, 30))
+    assert [row[0] for row in ledger(db)] == [f"01 {hour:02}:00" for hour in range(1, 16)]
