@@ -32,9 +32,7 @@ FINAL_STATUSES = frozenset({JobStatus.SUCCEEDED, JobStatus.DEAD, JobStatus.CANCE
 UNFINISHED_STATUSES = frozenset({JobStatus.SCHEDULED, JobStatus.WAITING, JobStatus.PENDING, JobStatus.RUNNING})
 
 JOB_TRANSITIONS: Mapping[JobStatus, frozenset[JobStatus]] = {
-    JobStatus.SCHEDULED: frozenset(
-        {JobStatus.PENDING, JobStatus.WAITING, JobStatus.HELD, JobStatus.CANCELLED}
-    ),
+    JobStatus.SCHEDULED: frozenset({JobStatus.PENDING, JobStatus.WAITING, JobStatus.HELD, JobStatus.CANCELLED}),
     JobStatus.WAITING: frozenset({JobStatus.PENDING, JobStatus.HELD, JobStatus.CANCELLED}),
     JobStatus.PENDING: frozenset({JobStatus.RUNNING, JobStatus.HELD, JobStatus.CANCELLED}),
     JobStatus.RUNNING: frozenset(
