@@ -20,7 +20,8 @@ _DETAIL = re.compile(
 _URL = re.compile(r"\bpostgres(?:ql)?://[^\s'\"<>]+", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"(\b[a-z][a-z0-9+.-]{0,30}://[^\s/:@'\"]*):[^\s/@'\"]+@", re.IGNORECASE)
 _KEYWORDS = r"host|hostaddr|port|dbname|user|password|passfile|sslpassword|sslkey|sslcert|service"
-_VALUE = r"(?:'(?:[^'\\]|\\.)*'|[^\s'\",;)]+)"
+_VALUE = r"(?:'(?:[^'\\]|\\.){0,300}+'|[^\s'\",;)]{1,300}+)"
+"""Bounded and without backtracking (``+``): a text of 100,000 equals signs must not take minutes."""
 _CONNINFO = re.compile(rf"\b(?:{_KEYWORDS})\s?=\s?{_VALUE}(?:\s+[a-z_]+\s?=\s?{_VALUE})+", re.IGNORECASE)
 _PASSWORD = re.compile(rf"\b(password|passwd|sslpassword|pgpassword)(\s?[=:]\s?){_VALUE}", re.IGNORECASE)
 
