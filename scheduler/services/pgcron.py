@@ -289,6 +289,8 @@ def _warnings(version: Version, cron: ServerFacts) -> Iterator[str]:
             f"cron.use_background_workers is on, and in pg_cron {version} one long job of anybody then stops all "
             "others until it ends (citusdata/pg_cron issue 200): turn it off, or upgrade to 1.5"
         )
+    if cron.is_switched_off:
+        yield "cron.launch_active_jobs is off: pg_cron starts no job of anybody until it is on again"
     if cron.cron_timezone and version < SECONDS_SINCE:
         yield (
             f"cron.timezone is set, and pg_cron {version} ignores it: its own schedules are in GMT. Dates of sched "

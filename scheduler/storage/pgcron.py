@@ -34,6 +34,7 @@ class ServerFacts:
     cron_database: str | None
     is_in_background_workers: bool | None
     cron_timezone: str | None
+    is_switched_off: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

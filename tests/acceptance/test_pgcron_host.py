@@ -210,11 +210,15 @@ class Campaign:
             )
 
     def _move_to_pg_cron(self) -> None:
-        """Both hosts for a while, then only pg_cron."""
-        with connect(self.moving) as db:
+        """Both hosts until pg_cron has made a beat, then pg_cron alone."""
+        with connect(self.moving) as db, connect(self._cluster.dsn()) as there:
             wait_for(lambda: decisions(db, "tick"), 30, "the ticker to decide")
             self._install(self.moving)
-            wait_for(lambda: decisions(db, "pg_cron"), 90, "pg_cron to decide")
+            beats = (
+                "select true from cron.job_run_details"
+                " where database = 'moving' and command like 'call %' and status = 'succeeded'"
+            )
+            wait_for(lambda: there.execute(beats).fetchone(), 90, "a beat beside the ticker")
         self._stop("moving", signal.SIGKILL)
 
     def _move_back_to_the_ticker(self) -> None:

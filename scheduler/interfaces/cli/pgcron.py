@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +19,7 @@ from scheduler.interfaces.cli.session import opened, settings_of
 if TYPE_CHECKING:
     from scheduler.core.pgcron import Drift
     from scheduler.services.pgcron import Findings, Survey
+    from scheduler.services.planner import Planner
     from scheduler.storage.database import Connection, Database
     from scheduler.storage.pgcron import HostState
 
@@ -24,6 +27,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 FINDINGS = 1
 NAMES_SHOWN = 5
+PLAN_INTERVAL = timedelta(seconds=30)
 
 
 @app.command("install-pg-cron")
@@ -80,16 +84,30 @@ def install_pg_cron(
             _install(here, database, given, actor, as_json)
 
 
-def plan_to_horizon(connection: Connection) -> int:
+def plan_to_horizon(connection: Connection, planner: Planner | None = None) -> int:
     """Plan until the host's horizon is reached; returns how many dates that took. Cheap when it is reached already."""
     from scheduler.interfaces.cli.loops import process_name
     from scheduler.services.planner import Planner
 
-    planner = Planner(by=process_name("plan"))
+    planner = planner or Planner(by=process_name("plan"))
     dates = 0
     while (planned := planner.run_once(connection)).schedules:
         dates += planned.dates
     return dates
+
+
+def keep_planned(database: Database, stop: threading.Event) -> None:
+    """Extend the horizon every ``PLAN_INTERVAL`` until ``stop`` is set: what a worker does beside its work."""
+    from scheduler.interfaces.cli.loops import process_name
+    from scheduler.services.loop import run_every
+    from scheduler.services.planner import Planner
+
+    planner = Planner(by=process_name("plan"))
+
+    def plan_once(connection: Connection) -> None:
+        plan_to_horizon(connection, planner)
+
+    run_every(plan_once, database=database, interval=PLAN_INTERVAL, stop=stop)
 
 
 def _print_script(here: Connection, database: Database, given: Database | None) -> None:
