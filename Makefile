@@ -40,7 +40,7 @@ test: check ## check, and everything else against real PostgreSQL servers
 
 demo: ## a month of a daily job on the embedded PostgreSQL, in a minute
 	@$(SETUP) demo
-	@$(PYTHON_IN_VENV) -m scheduler.interfaces.demo
+	@cd "$$(sh scripts/workplace.sh "$(VENV)")" && $(PYTHON_IN_VENV) -m scheduler.interfaces.demo
 
 docs: ## run what the documentation says
 	@$(SETUP) dev
@@ -60,7 +60,7 @@ oracle: ## compare our dates with those of an independent implementation
 
 db: ## psql on the embedded PostgreSQL of this directory
 	@$(SETUP) demo
-	@$(PYTHON_IN_VENV) scripts/db.py
+	@repository=$$(pwd) && cd "$$(sh scripts/workplace.sh "$(VENV)")" && $(PYTHON_IN_VENV) "$$repository/scripts/db.py"
 
 lock: ## pin all dependencies anew, by hash
 	@$(SETUP) dev

@@ -73,7 +73,10 @@ class EmbeddedServer:
                     _leave(lease, cluster)
                     raise
         except OSError as error:
-            raise StorageError(f"PostgreSQL cannot be kept in {directory}: {error}") from error
+            raise StorageError(
+                f"PostgreSQL cannot be kept in {directory} ({error.strerror or error}: {error.filename or 'no file'}): "
+                "work in a folder that you may write to, or name a server with --dsn or SCHED_DSN"
+            ) from error
         return cls(directory, lease, cluster, dsn)
 
     def close(self) -> None:
