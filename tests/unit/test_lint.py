@@ -29,7 +29,7 @@ NOW = datetime(2026, 11, 30, tzinfo=UTC)
 
 
 def warnings(rule: Rule | str, zone: str = "UTC", dst: DstRule | None = None, **fields: Any) -> list[tuple[str, str]]:
-    timing_fields = {key: fields.pop(key) for key in ("start", "end", "jitter") if key in fields}
+    timing_fields: dict[str, Any] = {key: fields.pop(key) for key in ("start", "end", "jitter") if key in fields}
     found = lint_definition(definition("a", rule, zone, dst or DstRule(), timing_fields, **fields), NOW)
     return [(warning.field, warning.message) for warning in found]
 

@@ -229,11 +229,8 @@ def _stored(written: _Written, key: str, value: dict[str, Any], *inner: str) -> 
 
 def _limit(written: _Written) -> str | None:
     key: str | None = written.value("limit")
-    owner, limits = written.source.shape.model.owner, written.register.limits
-    if key is not None and (key not in limits or limits[key].owner != owner):
-        known = [limit.key for limit in limits.values() if limit.owner == owner]
-        if message := written.register.unknown(owner, "limits", key, known):
-            written.report("limit", message)
+    if key is not None and (message := written.register.unknown(written.source.shape.model.owner, "limits", key)):
+        written.report("limit", message)
     return key
 
 
@@ -272,6 +269,7 @@ class _Timings:
 
     register: Register
     today: date
+    zones: dict[str, str | None] = field(default_factory=dict)
     calendars: dict[Any, CalendarRule] = field(default_factory=dict)
     checked: dict[tuple[Any, ...], str | None] = field(default_factory=dict)
     shared_days: dict[Timing, date | None] = field(default_factory=dict)
@@ -312,10 +310,14 @@ class _Timings:
             if "every" not in written.keys and written.lacks_for_sure("timezone"):
                 written.report("timezone", 'is missing: write an IANA name like "Europe/Berlin", here or in defaults')
             return "UTC"
-        try:
-            zone(name)
-        except DefinitionError as error:
-            written.report("timezone", str(error).removeprefix("timezone "))
+        if name not in self.zones:
+            try:
+                zone(name)
+                self.zones[name] = None
+            except DefinitionError as error:
+                self.zones[name] = str(error).removeprefix("timezone ")
+        if fault := self.zones[name]:
+            written.report("timezone", fault)
             return "UTC"
         return name
 
@@ -328,7 +330,7 @@ class _Timings:
         usable = True
         for index, name in enumerate(model.except_):
             usable = usable and self.register.is_usable(owner, name)
-            if message := self.register.unknown(owner, "calendars", name, known):
+            if message := self.register.unknown(owner, "calendars", name):
                 written.report("calendar", message, "except", index)
         if not usable:
             return None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import date
 from difflib import get_close_matches
+from itertools import islice
 
 from scheduler.core.definition_files.document import Document
 from scheduler.core.definition_files.named_calendars import (
@@ -19,6 +19,10 @@ from scheduler.core.definition_files.words import shown_path
 from scheduler.core.models import Limit
 from scheduler.core.storable import Path
 from scheduler.errors import Problem
+
+_SUGGESTIONS = 500
+_PROBLEMS_WITH_HINTS = 100
+"""How many known names a misspelled one is compared with, and up to how many problems: comparing takes milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +40,7 @@ class Register:
 
     is_complete: bool
     limits: dict[str, Limit] = field(default_factory=dict)
+    limits_of: dict[str, dict[str, Limit]] = field(default_factory=dict)
     calendars: dict[str, dict[str, NamedCalendar]] = field(default_factory=dict)
     bad_calendars: dict[str, set[str]] = field(default_factory=dict)
     pruned: set[tuple[str, str, str]] = field(default_factory=set)
@@ -55,6 +60,7 @@ class Register:
         for key, limit in model.limits.items():
             if self._claim(("", "limits", key), document, "across all files"):
                 self.limits[key] = Limit(key=key, owner=model.owner, concurrency=limit.concurrency)
+                self.limits_of.setdefault(model.owner, {})[key] = self.limits[key]
         for name in model.schedules:
             self._claim(("", "schedules", name), document, "across all files")
 
@@ -91,20 +97,21 @@ class Register:
                 if name in endless:
                     faults.append("contains itself, directly or through another calendar: remove it from the list")
                 for index, other in enumerate(calendar.calendars):
-                    if message := self.unknown(owner, "calendars", other, calendars):
+                    if message := self.unknown(owner, "calendars", other):
                         self.report(document, (*path, "calendars", index), message)
                 for fault in faults:
                     self.report(document, path, fault)
                     self.bad_calendars.setdefault(owner, set()).add(name)
 
-    def unknown(self, owner: str, section: str, name: str, known: Collection[str]) -> str | None:
-        """The complaint about ``name`` not being among ``known``, unless a broken file or entry explains it."""
+    def unknown(self, owner: str, section: str, name: str) -> str | None:
+        """The complaint about ``name`` not being one of the owner's, unless a broken file or entry explains it."""
+        known = self.calendars.get(owner, {}) if section == "calendars" else self.limits_of.get(owner, {})
         if name in known or not self.is_complete or (owner, section, name) in self.pruned:
             return None
-        kind = section.removesuffix("s")
-        close = get_close_matches(name, known, n=1)
+        can_hint = len(self.problems) < _PROBLEMS_WITH_HINTS
+        close = get_close_matches(name, islice(known, _SUGGESTIONS), n=1) if can_hint else []
         hint = f'did you mean "{close[0]}"?' if close else f"define it under `{section}:`"
-        return f'"{name}" is not a {kind} of the owner {owner}; {hint}'
+        return f'"{name}" is not a {section.removesuffix("s")} of the owner {owner}; {hint}'
 
     def _claim(self, name: tuple[str, str, str], document: Document, scope: str) -> bool:
         path: Path = name[1:]
