@@ -105,9 +105,7 @@ def test_every_definition_loads_or_is_refused_as_marked(page: Page, tmp_path: Pa
 
 
 @pytest.mark.parametrize("page", stories(), ids=by_name)
-def test_the_snippets_of_a_page_run(
-    page: Page, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_snippets_of_a_page_run(page: Page, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story(page, database, tmp_path)
     prepare(monkeypatch, database, tmp_path)
     try:
