@@ -31,7 +31,7 @@ check: ## the fast part: format, lint, types, import rule, unit tests, docs
 	"$(VENV)/bin/ruff" format --check $(RUFF_OPTIONS)
 	"$(VENV)/bin/ruff" check $(RUFF_OPTIONS)
 	"$(VENV)/bin/mypy" --cache-dir "$(VENV)/cache/mypy"
-	$(PYTEST) -q $(FAST)
+	$(PYTEST) -q -n $(JOBS) $(FAST)
 
 test: check ## check, and everything else against real PostgreSQL servers
 	$(PYTEST) -q -n $(JOBS) --durations 10 $(ON_SERVERS)
