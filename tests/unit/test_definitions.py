@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.core.definition_files import build
+from scheduler.core.definition_files import timings
 from scheduler.core.definition_files.named_calendars import holiday_dates
 from scheduler.core.models import (
     EPOCH,
@@ -611,7 +611,7 @@ def test_a_local_date_beside_the_instant_tells_all_dates_apart(load: Load) -> No
 
 def test_shared_expressions_are_compiled_once(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[Timing] = []
-    monkeypatch.setattr(build, "compile_timing", compiled.append)
+    monkeypatch.setattr(timings, "compile_timing", compiled.append)
     lines = [f'  job-{n:03}: {{cron: "{n % 5} 2 * * *", timezone: Europe/Berlin, job: x}}' for n in range(100)]
     assert len(load("version: 1\nschedules:\n" + "\n".join(lines)).schedules) == 100
     assert len(compiled) == 5
