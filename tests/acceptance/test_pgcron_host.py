@@ -98,6 +98,7 @@ def test_pg_cron_hosts_as_the_ticker_does_through_outages(cluster: Cluster, tmp_
             examples_had_every_date(db, began, ended_running)
             missed_examples_were_settled_by_policy(db, ended_running, back)
             report(db, began, ended_running, back)
+        no_run_failed(cluster)
         both_hosts_decided_the_same(campaign)
         moving_lost_and_doubled_nothing(campaign)
         for dsn in (campaign.examples, campaign.cron, campaign.tick, campaign.moving):
@@ -350,6 +351,21 @@ def moving_lost_and_doubled_nothing(campaign: Campaign) -> None:
                         " where decided_at is not null group by 1 order by 1").fetchall()  # fmt: skip
     print(f"moving: {len(dates)} dates of 10 s without gap or double, decided by {dict(by)}")
     assert dates == [dates[0] + n * TEN_SECONDS for n in range(len(dates))]
+
+
+def no_run_failed(cluster: Cluster) -> None:
+    """pg_cron ran each of its jobs without an error, as both roles."""
+    with connect(cluster.dsn()) as there:
+        runs = there.execute(
+            "select username, left(command, 18), status, count(*) from cron.job_run_details"
+            " group by 1, 2, 3 order by 1, 2, 3"
+        ).fetchall()
+    for run in runs:
+        print("pg_cron run:", *run)
+    assert {run[2] for run in runs} == {"succeeded"}
+    assert {run[:2] for run in runs} >= {
+        (role, command) for role in (ROLE, "postgres") for command in ("call sched.beat()", "select sched.reap(")
+    }
 
 
 def report(db: Connection, began: datetime, stopped: datetime, back: datetime) -> None:

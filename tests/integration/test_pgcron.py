@@ -146,6 +146,12 @@ def test_installing_plans_ahead_and_records_the_host_and_again_changes_nothing(
     assert 398 <= planned["nine"] <= 401
     assert 1995 <= planned["minutely"] <= 2000
     assert "parked" not in planned
+    with connect(dsn) as here:
+        hours = here.execute(
+            "select distinct extract(hour from o.due_at at time zone 'UTC')::integer from sched.occurrences o"
+            " join sched.schedules s on s.id = o.schedule_id where s.name = 'nine' order by 1"
+        ).fetchall()
+    assert hours == [(13,), (14,)]
 
     second = installed(dsn)
     assert (second["changed"], second["planned"]) == ([], 0)
@@ -276,6 +282,29 @@ def test_check_says_when_the_host_is_silent(dsn: str) -> None:
     assert [trouble[:14] for trouble in found.document["troubles"]] == ["no pass for 5m"]
 
 
+def test_check_says_that_pg_cron_cannot_connect_and_what_to_do(dsn: str, database: str, there: Connection) -> None:
+    installed(dsn)
+    there.execute(
+        "insert into cron.job_run_details (jobid, runid, status, return_message)"
+        " select jobid, nextval('cron.runid_seq'), 'failed', 'connection failed' from cron.job where jobname = %s",
+        (job_name("beat", database),),
+    )
+    found = install(dsn, "--check")
+    assert found.code == 1
+    assert f"{job_name('beat', database)} failed when it last ran: connection failed; pg_cron connects" in found.out
+    assert "as postgres and brings no password: allow that in pg_hba.conf" in found.out
+
+
+def test_check_says_where_the_planned_dates_have_ended(dsn: str, tmp_path: Path) -> None:
+    apply(dsn, tmp_path)
+    installed(dsn)
+    with connect(dsn) as here:
+        here.execute("update sched.schedules set planned_until = now() - interval '1 minute' where name = 'nine'")
+    found = install(dsn, "--check")
+    assert found.code == 1
+    assert "nothing is planned any more for nine" in found.out
+
+
 def test_uninstalling_removes_only_its_own(cluster: Cluster, dsn: str, database: str, there: Connection) -> None:
     other = new_database(cluster, "other")
     installed(other)
@@ -395,10 +424,16 @@ def test_a_cron_dsn_of_another_server_is_refused(cluster: Cluster, dsn: str, ser
 
 
 def test_settings_that_1_4_gets_wrong_are_warned_of() -> None:
-    with pg_cron_cluster(**{"cron.use_background_workers": "on", "cron.timezone": "America/New_York"}) as cluster:
+    settings = {
+        "cron.use_background_workers": "on",
+        "cron.timezone": "America/New_York",
+        "cron.launch_active_jobs": "off",
+    }
+    with pg_cron_cluster(**settings) as cluster:
         dsn = new_database(cluster, "orders")
         warned = install(dsn).err
     assert "issue 200" in warned
+    assert "cron.launch_active_jobs is off" in warned
     assert "cron.timezone is set, and pg_cron 1.4 ignores it" in warned
 
 
