@@ -29,6 +29,11 @@ class Exclusions:
         self.weekdays = frozenset().union(*(calendar.weekdays for calendar in rule.excluded))
         self.dates = frozenset().union(*(calendar.dates for calendar in rule.excluded))
 
+    @property
+    def excludes_everything(self) -> bool:
+        """Whether no day is left, so that nothing is ever expected."""
+        return len(self.weekdays) == 7
+
     def excludes(self, day: date) -> bool:
         return day in self.dates or day.weekday() in self.weekdays
 
@@ -48,7 +53,7 @@ class Exclusions:
     @cached_property
     def longest_run(self) -> int:
         """The most days in a row that are excluded, at most ``SEARCH_DAYS``."""
-        if len(self.weekdays) == 7:
+        if self.excludes_everything:
             return SEARCH_DAYS
         starts = [*self.dates, *(date(2024, 1, day) for day in range(1, 8))]
         return max(self._run_from(day) for day in starts)

@@ -8,33 +8,17 @@ computed. All arithmetic is in ``localtime`` and the rule modules; nothing here 
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import lru_cache, reduce
 from itertools import islice
 from threading import Lock
-from typing import Protocol
 
 from scheduler.core.calendars import Exclusions
 from scheduler.core.cron import CronFields, parse_cron
 from scheduler.core.cron_walls import CronWalls
-from scheduler.core.localtime import (
-    EPOCH_WALL,
-    FIRST_YEAR,
-    LAST_YEAR,
-    MINUTE,
-    NO_DELTA,
-    Batch,
-    ListedWalls,
-    LocalClock,
-    WallSource,
-    instant_of,
-    local_batches,
-    local_clock,
-    minute_of,
-    reach_back,
-)
+from scheduler.core.dates import FIRST, LAST, TICK, Dates, EveryDates, ListedDates, LocalDates, within
+from scheduler.core.localtime import Batch, LocalClock, instant_of, local_clock
 from scheduler.core.models import EPOCH, At, CalendarRule, Cron, DstRule, Every, Occurrence, Rrule, Shift, Timing
 from scheduler.core.rrule_text import parse_recurrence
 from scheduler.core.rrule_walls import RruleWalls
@@ -43,14 +27,8 @@ from scheduler.errors import DefinitionError
 SEARCH_HORIZON = timedelta(days=400 * 366)
 """How far a next date is looked for: one full cycle of the calendar, in which every rule that ever fires does."""
 
-MAX_MOMENTS = 10_000
-
-_FIRST = datetime(FIRST_YEAR, 1, 2, tzinfo=UTC)
-_LAST = datetime(LAST_YEAR - 1, 12, 30, tzinfo=UTC)
-_TICK = timedelta(microseconds=1)
 _SECOND = timedelta(seconds=1)
 _ONE_DAY = timedelta(days=1)
-_LONGEST = timedelta(days=36_525)
 _NO_TIME = timedelta(0)
 
 
@@ -74,23 +52,23 @@ def next_occurrences(timing: Timing, after: datetime, count: int, horizon: datet
 
     Fewer if the schedule does not fire that often again; a rule that can never match is answered at once.
     """
-    after = _within(after)
-    return occurrences_between(timing, after, horizon or after + min(SEARCH_HORIZON, _LAST - after), count)
+    after = within(after)
+    return occurrences_between(timing, after, horizon or after + min(SEARCH_HORIZON, LAST - after), count)
 
 
 def previous_occurrence(timing: Timing, at: datetime) -> Occurrence | None:
     """The latest occurrence with a logical date before ``at``; None if there is none since ``start``."""
     compiled = compile_timing(timing)
-    earliest, latest = compiled.cut(_FIRST, _within(at) - _TICK)
+    earliest, latest = compiled.cut(FIRST, within(at) - TICK)
     last = compiled.expected.last_between(earliest, latest)
     if last is None:
         return None
-    return next(iter(occurrences_between(timing, last - _TICK, last)), None)
+    return next(iter(occurrences_between(timing, last - TICK, last)), None)
 
 
 def never_fires(timing: Timing) -> bool:
     """Whether no date is expected at all between the schedule's start and end; people park jobs with such rules."""
-    return not next_occurrences(timing, _within(timing.start or EPOCH) - _TICK, 1)
+    return not next_occurrences(timing, within(timing.start or EPOCH) - TICK, 1)
 
 
 def due_lead(timing: Timing) -> timedelta:
@@ -111,7 +89,7 @@ def firings(cron: str, timezone: str, after: datetime, until: datetime) -> Itera
     by an empty name. Both ends must be timezone-aware.
     """
     dates = _local_dates(parse_cron(cron, ""), timezone, DstRule(), frozenset())
-    return (base + delta for base, _, _, deltas, _ in dates.batches(_within(after), _within(until)) for delta in deltas)
+    return (base + delta for base, _, _, deltas, _ in dates.batches(within(after), within(until)) for delta in deltas)
 
 
 def compile_timing(timing: Timing) -> CompiledTiming:
@@ -131,11 +109,11 @@ class CompiledTiming:
 
     def cut(self, after: datetime, until: datetime) -> tuple[datetime, datetime]:
         """The part of ``(after, until]`` that lies in the schedule's ``[start, end)``, in UTC."""
-        after, until = _within(after), _within(until)
+        after, until = within(after), within(until)
         if self.timing.start is not None:
-            after = max(after, _within(self.timing.start) - _TICK)
+            after = max(after, within(self.timing.start) - TICK)
         if self.timing.end is not None:
-            until = min(until, _within(self.timing.end) - _TICK)
+            until = min(until, within(self.timing.end) - TICK)
         return after, until
 
 
@@ -146,16 +124,6 @@ def _compile(timing: Timing) -> CompiledTiming:
     if timing.jitter < timedelta(0):
         raise DefinitionError("jitter is negative; write a duration such as 5m")
     return CompiledTiming(timing)
-
-
-class Dates(Protocol):
-    """When a rule fires, before calendars; batches are in order and their instants strictly increase."""
-
-    def batches(self, after: datetime, until: datetime) -> Iterator[Batch]: ...
-
-    def reach_back(self, until: datetime) -> datetime | None:
-        """An instant from which the rule names a time before ``until``, as near as is cheap; None if it has none."""
-        ...
 
 
 def _rule_key(timing: Timing) -> CronFields | Every | Rrule | At:
@@ -185,90 +153,6 @@ def _expected(
 @lru_cache(maxsize=16384)
 def _local_dates(fields: CronFields, timezone: str, dst: DstRule, left_out: frozenset[int]) -> LocalDates:
     return LocalDates(local_clock(timezone), CronWalls(fields, left_out), dst)
-
-
-class LocalDates:
-    """A rule in local time on the clock of its zone; ``latest`` is the last instant it may fire at."""
-
-    def __init__(self, clock: LocalClock, source: WallSource, dst: DstRule, latest: datetime | None = None) -> None:
-        self._clock, self._source, self._dst, self._latest = clock, source, dst, latest
-
-    def batches(self, after: datetime, until: datetime) -> Iterator[Batch]:
-        if self._latest is not None:
-            until = min(until, self._latest)
-        found = local_batches(self._clock, self._source, self._dst, minute_of(after), minute_of(until) + 1)
-        return _clipped(found, after, until)
-
-    def reach_back(self, until: datetime) -> datetime | None:
-        minute = reach_back(self._source, minute_of(until if self._latest is None else min(until, self._latest)))
-        return None if minute is None else EPOCH + minute * MINUTE
-
-
-class EveryDates:
-    """Elapsed time from an anchor. A batch is at most ``_CHUNK`` firings of one local day."""
-
-    _CHUNK = 500
-
-    def __init__(self, clock: LocalClock, rule: Every) -> None:
-        if rule.interval < _SECOND or rule.interval % _SECOND or rule.interval > _LONGEST:
-            asked = f"{rule.interval.total_seconds():g}s"
-            raise DefinitionError(
-                f'every "{asked}" is not a whole number of seconds from 1s to 100 years; write such as 15m'
-            )
-        self._clock, self._interval, self._anchor = clock, rule.interval, _utc(rule.anchor)
-        if self._anchor.microsecond:
-            raise DefinitionError(f"anchor {rule.anchor.isoformat()} has a fraction of a second; write whole seconds")
-        is_dense = rule.interval < timedelta(days=1)
-        self._deltas = tuple(rule.interval * step for step in range(self._CHUNK if is_dense else 1))
-
-    def batches(self, after: datetime, until: datetime) -> Iterator[Batch]:
-        step = (after - self._anchor) // self._interval + 1
-        while self._anchor <= _LAST and (base := self._anchor + step * self._interval) <= until:
-            minute = minute_of(base)
-            stretch = self._clock.stretch_at(minute)
-            day = (minute + stretch.offset) // 1440
-            day_end = EPOCH + min((day + 1) * 1440 - stretch.offset, stretch.end) * MINUTE
-            room = min((day_end - base - _TICK) // self._interval, (until - base) // self._interval) + 1
-            deltas = self._deltas[: max(1, room)]
-            yield Batch(base, None, (EPOCH_WALL + timedelta(days=day)).date(), deltas, 0)
-            step += len(deltas)
-
-    def reach_back(self, until: datetime) -> datetime | None:
-        return max(until - self._interval, _FIRST)
-
-
-class ListedDates:
-    """Single moments: instants as they are, wall times by the DST rule. All are worked out at once."""
-
-    def __init__(self, clock: LocalClock, rule: At, dst: DstRule) -> None:
-        if len(rule.moments) > MAX_MOMENTS:
-            raise DefinitionError(f"at has {len(rule.moments)} moments, at most {MAX_MOMENTS} are allowed; use a rule")
-        instants = [moment.astimezone(UTC) for moment in rule.moments if moment.tzinfo is not None]
-        walls = ListedWalls([moment for moment in rule.moments if moment.tzinfo is None])
-        found = {at: Batch(at, None, at.astimezone(clock.zone).date(), NO_DELTA, 0) for at in instants}
-        found.update({batch.base: batch for batch in LocalDates(clock, walls, dst).batches(_FIRST, _LAST)})
-        self._instants = sorted(found)
-        self._batches = [found[at] for at in self._instants]
-
-    def batches(self, after: datetime, until: datetime) -> Iterator[Batch]:
-        low, high = bisect_right(self._instants, after), bisect_right(self._instants, until)
-        return iter(self._batches[low:high])
-
-    def reach_back(self, until: datetime) -> datetime | None:
-        index = bisect_right(self._instants, until)
-        return self._instants[index - 1] - _TICK if index else None
-
-
-def _clipped(batches: Iterator[Batch], after: datetime, until: datetime) -> Iterator[Batch]:
-    """The batches without what is at or before ``after`` or later than ``until``; only the outermost are touched."""
-    for batch in batches:
-        base, deltas = batch.base, batch.deltas
-        if base + deltas[0] <= after or base + deltas[-1] > until:
-            deltas = deltas[bisect_right(deltas, after - base) : bisect_right(deltas, until - base)]
-            if not deltas:
-                continue
-            batch = batch._replace(deltas=deltas)
-        yield batch
 
 
 def _later(_: Batch | None, batch: Batch) -> Batch | None:
@@ -307,7 +191,7 @@ class Expected:
             base, wall, local_date, deltas, fold = batch
             if previous is None:
                 first = base + deltas[0]
-                previous = self.last_between(_FIRST, first - _TICK) or first
+                previous = self.last_between(FIRST, first - TICK) or first
             moved = self._moved_day(local_date)
             for delta in deltas:
                 logical_date = base + delta
@@ -325,7 +209,7 @@ class Expected:
 
     def _counted(self, after: datetime, until: datetime) -> Iterator[Batch]:
         """The batches on days that count."""
-        if after >= until:
+        if after >= until or (self.exclusions is not None and self.exclusions.excludes_everything):
             return iter(())
         batches = self.dates.batches(after, until)
         exclusions = self.exclusions
@@ -390,14 +274,3 @@ def _jitter(timing: Timing, logical_date: datetime) -> timedelta:
         return timedelta(0)
     digest = hashlib.sha256(f"{timing.name}:{logical_date:%Y-%m-%dT%H:%M:%SZ}".encode()).digest()
     return timedelta(seconds=int.from_bytes(digest[:8], "big") % seconds)
-
-
-def _utc(at: datetime) -> datetime:
-    if at.tzinfo is None:
-        raise ValueError(f"{at.isoformat()} has no zone; instants are timezone-aware here")
-    return at.astimezone(UTC)
-
-
-def _within(at: datetime) -> datetime:
-    """The instant in UTC, moved into the years that are computed."""
-    return min(max(_utc(at), _FIRST), _LAST)

@@ -9,9 +9,9 @@ whole local day in EXDATE; the first date is the first one the RRULE names, whic
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from zoneinfo import ZoneInfo
 
 from scheduler.core.models import EPOCH
@@ -20,7 +20,7 @@ from scheduler.errors import DefinitionError
 MAX_LENGTH = 16_384
 MAX_COUNT = 10_000
 MAX_INTERVAL = 10_000
-FIRST_START, LAST_START = 1900, 2300
+FIRST_YEAR, LAST_YEAR = 1900, 2300
 
 WEEKDAYS = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
 FREQUENCIES = ("YEARLY", "MONTHLY", "WEEKLY", "DAILY", "HOURLY")
@@ -53,7 +53,8 @@ class Recurrence:
     """A checked recurrence on naive local time. ``by`` holds the numeric parts the text gives, by their RFC names.
 
     ``weekdays`` pairs a weekday (Monday is 0) with its number in the month or year, 0 for every one. ``until`` is the
-    last local time allowed, ``until_instant`` the last UTC instant, when the text gives it in UTC.
+    last local time the RRULE may name; ``until_instant`` stands for it, as the last UTC instant of all, when the text
+    gives it in UTC and there is no RDATE.
     """
 
     start: datetime
@@ -123,10 +124,10 @@ class _Reader:
         week_start = _week_start(parts.pop("WKST", "MO"))
         by = {name: _numbers(name, value) for name, value in parts.items()}
         _check_parts(by, frequency, bool(weekdays))
-        extra = [moment for parameters, value in found["RDATE"] for moment in self._moments("RDATE", parameters, value)]
-        left_out = [
-            moment for parameters, value in found["EXDATE"] for moment in self._moments("EXDATE", parameters, value)
-        ]
+        extra = self._moments("RDATE", found["RDATE"])
+        left_out = self._moments("EXDATE", found["EXDATE"])
+        if extra and until_instant is not None:
+            until, until_instant = until_instant.astimezone(self._zone).replace(tzinfo=None), None
         return Recurrence(
             start=start,
             frequency=frequency,
@@ -148,10 +149,6 @@ class _Reader:
             raise DefinitionError(
                 f'rrule: DTSTART "{value}" is in UTC, the schedule in {self._zone.key}; write its local time without Z'
             )
-        if not FIRST_START <= moment.at.year <= LAST_START:
-            raise DefinitionError(
-                f'rrule: DTSTART "{value}" is outside the years {FIRST_START} to {LAST_START}; write a year between'
-            )
         return moment.at
 
     def _until(self, value: str | None) -> tuple[datetime | None, datetime | None]:
@@ -160,10 +157,10 @@ class _Reader:
         moment = self._moment("UNTIL", {}, value)
         if moment.is_utc:
             return None, moment.at.replace(tzinfo=UTC)
-        return (moment.at + timedelta(days=1, seconds=-1) if moment.is_day else moment.at), None
+        return (moment.at.replace(hour=23, minute=59, second=59) if moment.is_day else moment.at), None
 
-    def _moments(self, name: str, parameters: dict[str, str], value: str) -> list[_Moment]:
-        return [self._moment(name, parameters, item) for item in value.split(",")]
+    def _moments(self, name: str, lines: Sequence[tuple[dict[str, str], str]]) -> list[_Moment]:
+        return [self._moment(name, parameters, item) for parameters, value in lines for item in value.split(",")]
 
     def _moment(self, name: str, parameters: dict[str, str], value: str) -> _Moment:
         named = parameters.get("TZID", self._zone.key)
@@ -183,6 +180,13 @@ class _Reader:
                 f'rrule: {name} "{value.strip()[:32]}" is not a date; write local time as 20260105T090000, or 20260105'
             ) from None
         assert shape is not None
+        if name == "UNTIL" and year > LAST_YEAR:
+            at = at.replace(year=LAST_YEAR + 1, day=1)
+        elif not FIRST_YEAR <= year <= LAST_YEAR:
+            raise DefinitionError(
+                f'rrule: {name} "{value.strip()}" is outside the years {FIRST_YEAR} to {LAST_YEAR}; '
+                "write a year between"
+            )
         return _Moment(at=at, is_utc=shape[7] == "Z", is_day=shape[4] is None)
 
     def _local(self, moment: _Moment) -> datetime:

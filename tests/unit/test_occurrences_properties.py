@@ -24,6 +24,7 @@ from scheduler.core.models import (
     Timing,
 )
 from scheduler.core.occurrences import next_occurrences, occurrences_between, previous_occurrence
+from scheduler.errors import DefinitionError
 
 EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "150"))
 """Set it higher for a long look."""
@@ -157,3 +158,40 @@ def test_the_dst_rule_decides_only_what_happens_at_a_change(timing: Timing, afte
     quiet = [Timing(name=timing.name, rule=timing.rule, timezone="Asia/Kathmandu", dst=dst) for dst in rules]
     results = [occurrences_between(one, after, after + span / 4) for one in quiet]
     assert all(result == results[0] for result in results)
+
+
+FRAGMENTS = [
+    "*", "?", "L", "W", "R", "H", "5L", "1#2", "/", "-", ",", "#", "(", ")", "@", "@daily", "@every", "0", "1", "7", "59",
+    "60", "99999", "22-2", "1-5/2", "mon", "SUN", "feb", "*/", "*/0", "H(", "H(1-2)", "\u00a0", "\n", "DTSTART:", "RRULE:",
+    "RDATE", "EXDATE", ";", "=", ":", "FREQ=DAILY", "FREQ=HOURLY", "INTERVAL=", "COUNT=", "UNTIL=", "BYDAY=", "MO", "-1FR",
+    "BYMONTHDAY=31", "BYSETPOS=2", "20260101", "20260101T020000", "20260101T020000Z", "99991231", "00010101T000000",
+    "TZID=UTC", "VALUE=DATE", "INTERVAL=7", "COUNT=3", "UNTIL=99991231T000000Z", "BYHOUR=1,2", "WKST=SU", "BYWEEKNO=53",
+]  # fmt: skip
+fragments = st.sampled_from(FRAGMENTS)
+glued = st.builds(lambda parts, glue: glue.join(parts), st.lists(fragments, max_size=14), st.sampled_from(" \n;,"))
+texts = st.text(max_size=40) | glued
+
+
+@QUIET
+@given(texts, st.sampled_from(["cron", "rrule", "zone"]))
+def test_any_text_is_either_a_rule_or_refused_in_a_short_sentence(text: str, kind: str) -> None:
+    rule = Rrule(text=text) if kind == "rrule" else Cron(expression=text if kind == "cron" else "0 0 * * *")
+    timing = Timing(name="s", rule=rule, timezone=text if kind == "zone" else "Pacific/Apia")
+    try:
+        found = next_occurrences(timing, datetime(2026, 1, 1, tzinfo=UTC), 3)
+    except DefinitionError as error:
+        assert 0 < len(str(error)) < 500
+    else:
+        assert len(found) <= 3
+
+
+@QUIET
+@given(st.lists(fragments, max_size=6), st.sampled_from(["DAILY", "HOURLY", "MONTHLY", "WEEKLY", "YEARLY"]))
+def test_any_recurrence_that_begins_well_is_a_rule_or_refused(parts: list[str], frequency: str) -> None:
+    text = f"DTSTART:20260131T020000\nRRULE:FREQ={frequency};" + ";".join(parts)
+    timing = Timing(name="s", rule=Rrule(text=text), timezone="Europe/Berlin")
+    try:
+        assert len(next_occurrences(timing, datetime(2026, 1, 1, tzinfo=UTC), 3)) <= 3
+        previous_occurrence(timing, datetime(2027, 1, 1, tzinfo=UTC))
+    except DefinitionError as error:
+        assert 0 < len(str(error)) < 500
