@@ -1,4 +1,4 @@
-"""The reference pages list what the code has: every state, reason, field, setting, function and command, and no other."""
+"""The reference pages list what the code has: each state, reason, field, setting, function and command, no other."""
 
 from __future__ import annotations
 
