@@ -13,7 +13,7 @@ from datetime import date, datetime, timedelta
 from functools import cached_property, lru_cache
 
 from scheduler.core.cron import CronFields
-from scheduler.core.localtime import DAY, EPOCH_WALL, FIRST_YEAR, LAST_YEAR, wall_of, year_of, year_start
+from scheduler.core.localtime import DAY, EPOCH_WALL, FIRST_YEAR, LAST_YEAR, year_of, year_start
 
 _OFFSETS = tuple(timedelta(minutes=minute) for minute in range(DAY))
 _EPOCH_DAY = EPOCH_WALL.toordinal()
@@ -51,7 +51,7 @@ class CronWalls:
                 deltas = deltas[low : bisect_left(self._minutes, end - day * DAY)]
                 if not deltas:
                     continue
-            yield wall_of(day * DAY), deltas
+            yield EPOCH_WALL + timedelta(day), deltas
 
     def first_from(self, minute: int) -> int | None:
         day = self._days.first_from(minute // DAY)

@@ -39,6 +39,7 @@ MAX_MOMENTS = 10_000
 LONGEST_INTERVAL = timedelta(days=36_525)
 
 _SECOND = timedelta(seconds=1)
+_ONE_DAY = timedelta(days=1)
 
 
 class Dates(Protocol):
@@ -124,15 +125,19 @@ class ListedDates:
 
 
 def _clipped(batches: Iterator[Batch], after: datetime, until: datetime) -> Iterator[Batch]:
-    """The batches without what is at or before ``after`` or later than ``until``; only the outermost are touched."""
+    """The batches without what is at or before ``after`` or later than ``until``.
+
+    A batch spans less than a day, so only the outermost are looked into.
+    """
+    late = until - _ONE_DAY
     for batch in batches:
+        if after < batch.base <= late:
+            yield batch
+            continue
         base, deltas = batch.base, batch.deltas
-        if base + deltas[0] <= after or base + deltas[-1] > until:
-            deltas = deltas[bisect_right(deltas, after - base) : bisect_right(deltas, until - base)]
-            if not deltas:
-                continue
-            batch = batch._replace(deltas=deltas)
-        yield batch
+        deltas = deltas[bisect_right(deltas, after - base) : bisect_right(deltas, until - base)]
+        if deltas:
+            yield batch._replace(deltas=deltas)
 
 
 def utc(at: datetime) -> datetime:

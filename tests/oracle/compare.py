@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import NamedTuple
 
 from scheduler.core.occurrences import firings
-from tests.oracle.tzif import Change, changes
+from tests.oracle.tzif import Change, changes, originals
 from tests.oracle.walker import EPOCH_ORDINAL, Clock, instant, shown, walk
 
 FIRST, END = datetime(1970, 1, 1, tzinfo=UTC).timestamp(), datetime(2038, 1, 1, tzinfo=UTC).timestamp()
@@ -74,7 +75,7 @@ def differences(change: Change, walked: Walked) -> Iterator[Difference]:
     """Where product and walker differ around one change; ``walked`` remembers walks over equal clocks."""
     middle = -(-change.at // 60)
     start, end = middle - BEFORE, middle + AFTER
-    local = shown(change.zone, start - LOOK_BACK, end)
+    local = _shown(originals()[change.zone], start - LOOK_BACK, end)
     jumps = tuple((index, local[index]) for index in range(1, len(local)) if local[index] != local[index - 1] + 1)
     moment = _moment(change)
     key = (start, local[0], jumps, moment)
@@ -96,6 +97,12 @@ def differences(change: Change, walked: Walked) -> Iterator[Difference]:
                 [str(at) for at in found],
                 [str(at) for at in expected],
             )
+
+
+@lru_cache(maxsize=256)
+def _shown(zone: str, start: int, end: int) -> list[int]:
+    """What the clock shows, remembered for the zones whose files are equal; the product is asked for each of them."""
+    return shown(zone, start, end)
 
 
 def _moment(change: Change) -> Moment:

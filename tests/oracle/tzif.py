@@ -36,9 +36,22 @@ def zones() -> list[str]:
 
 
 @lru_cache(maxsize=1024)
+def data_of(zone: str) -> bytes:
+    """The file of a zone."""
+    return (importlib.resources.files("tzdata") / "zoneinfo").joinpath(*zone.split("/")).read_bytes()
+
+
+@lru_cache(maxsize=1)
+def originals() -> dict[str, str]:
+    """For each zone the first one whose file is the same, byte for byte."""
+    first: dict[bytes, str] = {}
+    return {zone: first.setdefault(data_of(zone), zone) for zone in zones()}
+
+
+@lru_cache(maxsize=1024)
 def changes(zone: str) -> list[Change]:
     """The changes of one zone in order; those in name or daylight flag only are left out."""
-    data = (importlib.resources.files("tzdata") / "zoneinfo").joinpath(*zone.split("/")).read_bytes()
+    data = data_of(zone)
     version, old = HEADER.unpack_from(data)[1], HEADER.unpack_from(data)[2:]
     assert version >= b"2"
     position = HEADER.size + size(old, 4)
