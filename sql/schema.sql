@@ -15,10 +15,12 @@ table sched.attempts
   constraint attempts_outcome CHECK ((outcome = ANY (ARRAY['succeeded'::text, 'failed'::text, 'timed_out'::text, 'discarded'::text, 'retried'::text, 'held'::text, 'cancelled'::text, 'lost'::text])))
   constraint attempts_pkey PRIMARY KEY (job_id, number)
 
--- What an operator asked to be filled, and what came of it.
+-- What an operator asked to be filled, how, and what came of it.
 table sched.backfills
   id bigint not null default identity
+  status text not null default 'filling'::text
   created_at timestamp with time zone not null default clock_timestamp()
+  completed_at timestamp with time zone
   actor text not null
   reason text
   schedules text[]
@@ -26,10 +28,18 @@ table sched.backfills
   until text
   kinds text[] not null
   priority integer not null
+  is_descending boolean not null default false
+  is_overlap_allowed boolean not null default false
+  is_rerun boolean not null default false
+  max_active integer
+  payload jsonb
   inserted integer not null default 0
   already integer not null default 0
-  completed_at timestamp with time zone
+  key_taken integer not null default 0
+  constraint backfills_completed CHECK (((completed_at IS NULL) OR (status = ANY (ARRAY['filled'::text, 'cancelled'::text, 'paused'::text]))))
+  constraint backfills_max_active CHECK ((max_active >= 1))
   constraint backfills_pkey PRIMARY KEY (id)
+  constraint backfills_status CHECK ((status = ANY (ARRAY['filling'::text, 'filled'::text, 'paused'::text, 'cancelled'::text])))
 
 -- What was done and by whom, and what a later decision replaced.
 table sched.events
@@ -93,6 +103,7 @@ table sched.jobs with {fillfactor=70,autovacuum_vacuum_scale_factor=0.01,autovac
   overlap_key text
   limit_key text
   waiting_for text
+  wait_order bigint not null default EXTRACT(epoch FROM clock_timestamp())
   holds_overlap boolean not null default false
   holds_limit boolean not null default false
   timeout interval
@@ -108,6 +119,7 @@ table sched.jobs with {fillfactor=70,autovacuum_vacuum_scale_factor=0.01,autovac
   constraint jobs_status CHECK ((status = ANY (ARRAY['scheduled'::text, 'waiting'::text, 'pending'::text, 'running'::text, 'held'::text, 'succeeded'::text, 'dead'::text, 'cancelled'::text])))
   constraint jobs_waiting CHECK (((status = 'waiting'::text) = (waiting_for IS NOT NULL)))
   CREATE INDEX jobs_attention ON sched.jobs USING btree (status, id) WHERE (status = ANY (ARRAY['held'::text, 'dead'::text]))
+  CREATE INDEX jobs_backfill ON sched.jobs USING btree (backfill_id, status) WHERE (backfill_id IS NOT NULL)
   CREATE INDEX jobs_claim ON sched.jobs USING btree (queue, priority, available_at, id) WHERE (status = 'pending'::text)
   CREATE UNIQUE INDEX jobs_idempotency_key ON sched.jobs USING btree (idempotency_key) WHERE (idempotency_key IS NOT NULL)
   CREATE INDEX jobs_limit_holders ON sched.jobs USING btree (limit_key) WHERE holds_limit
@@ -116,7 +128,7 @@ table sched.jobs with {fillfactor=70,autovacuum_vacuum_scale_factor=0.01,autovac
   CREATE INDEX jobs_running ON sched.jobs USING btree (id) WHERE (status = 'running'::text)
   CREATE INDEX jobs_scheduled ON sched.jobs USING btree (available_at, id) WHERE (status = 'scheduled'::text)
   CREATE INDEX jobs_unfinished ON sched.jobs USING btree (schedule_id) WHERE ((schedule_id IS NOT NULL) AND (status = ANY (ARRAY['scheduled'::text, 'waiting'::text, 'pending'::text, 'running'::text])))
-  CREATE INDEX jobs_waiting_order ON sched.jobs USING btree (waiting_for, priority, logical_date, id) WHERE (status = 'waiting'::text)
+  CREATE INDEX jobs_waiting_order ON sched.jobs USING btree (waiting_for, priority, wait_order, id) WHERE (status = 'waiting'::text)
 
 -- How many jobs of a key may be admitted at once. Keys "$<id>" are the overlap slots of schedules.
 table sched.limits

@@ -8,24 +8,33 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from scheduler.core.history import Expected
-from scheduler.core.models import OccurrenceState
+from scheduler.core.models import JobStatus, OccurrenceState
 
 
 class GapKind(StrEnum):
-    """Why an expected date is a gap: no row; planned and late; missed; skipped (asked for by ``--include``)."""
+    """Why an expected date is a gap.
+
+    ``missing``: no row. ``undecided``: planned and late. ``missed``. Asked for by name only: ``skipped``; ``waived``;
+    ``dead``: its newest job is; ``done``: its job ended, for running it again.
+    """
 
     MISSING = "missing"
     UNDECIDED = "undecided"
     MISSED = "missed"
     SKIPPED = "skipped"
+    WAIVED = "waived"
+    DEAD = "dead"
+    DONE = "done"
 
 
 DEFAULT_KINDS = frozenset({GapKind.MISSING, GapKind.UNDECIDED, GapKind.MISSED})
+INCLUDABLE = (GapKind.SKIPPED, GapKind.DEAD, GapKind.WAIVED)
 
 _KIND_OF_STATE = {
     OccurrenceState.PLANNED: GapKind.UNDECIDED,
     OccurrenceState.MISSED: GapKind.MISSED,
     OccurrenceState.SKIPPED: GapKind.SKIPPED,
+    OccurrenceState.WAIVED: GapKind.WAIVED,
 }
 
 
@@ -43,19 +52,27 @@ class Gap:
         return self.expected.occurrence.logical_date
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What the ledger says of a date, and where its newest job stands (None: no job, or not asked for)."""
+
+    state: OccurrenceState
+    job_status: str | None = None
+
+
 class Ledger:
-    """Recorded states of one schedule, found by instant or by wall: a date is settled if either is."""
+    """Recorded dates of one schedule, found by instant or by wall: a date is settled if either is."""
 
-    def __init__(self, rows: Iterable[tuple[datetime, int, datetime | None, bool, OccurrenceState]]) -> None:
-        self._by_instant: dict[datetime, OccurrenceState] = {}
-        self._by_wall: dict[tuple[int, datetime, bool], OccurrenceState] = {}
-        for logical_date, revision, wall, fold, state in rows:
-            self._by_instant[logical_date] = state
+    def __init__(self, rows: Iterable[tuple[datetime, int, datetime | None, bool, Recorded]]) -> None:
+        self._by_instant: dict[datetime, Recorded] = {}
+        self._by_wall: dict[tuple[int, datetime, bool], Recorded] = {}
+        for logical_date, revision, wall, fold, recorded in rows:
+            self._by_instant[logical_date] = recorded
             if wall is not None:
-                self._by_wall[(revision, wall, fold)] = state
+                self._by_wall[(revision, wall, fold)] = recorded
 
-    def state_of(self, expected: Expected) -> OccurrenceState | None:
-        """The recorded state of an expected date; None when it has no row."""
+    def find(self, expected: Expected) -> Recorded | None:
+        """What is recorded of an expected date; None when it has no row."""
         found = self._by_instant.get(expected.occurrence.logical_date)
         if found is None and expected.wall_key is not None:
             found = self._by_wall.get(expected.wall_key)
@@ -77,13 +94,21 @@ def compare(
     settled = 0
     gaps: list[tuple[GapKind, Expected]] = []
     for date in expected:
-        state = ledger.state_of(date)
-        is_undecided = state in (None, OccurrenceState.PLANNED)
+        recorded = ledger.find(date)
+        is_undecided = recorded is None or recorded.state is OccurrenceState.PLANNED
         if is_undecided and now - date.occurrence.due_at <= graces[date.revision]:
             continue
-        kind = GapKind.MISSING if state is None else _KIND_OF_STATE.get(state)
-        if kind is not None and (kind in kinds):
+        kind = _kind(recorded)
+        if kind in kinds or (kind is GapKind.DEAD and GapKind.DONE in kinds):
             gaps.append((kind, date))
         else:
             settled += 1
     return settled, gaps
+
+
+def _kind(recorded: Recorded | None) -> GapKind:
+    if recorded is None:
+        return GapKind.MISSING
+    if recorded.state is OccurrenceState.ENQUEUED:
+        return GapKind.DEAD if recorded.job_status == JobStatus.DEAD else GapKind.DONE
+    return _KIND_OF_STATE[recorded.state]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 
-from scheduler.core.gaps import DEFAULT_KINDS, Gap, GapKind, Ledger, compare
+from scheduler.core.gaps import DEFAULT_KINDS, Gap, GapKind, Ledger, Recorded, compare
 from scheduler.core.history import History, expected_between
 from scheduler.core.localtime import instant_of, local_clock
 from scheduler.core.models import OccurrenceState
@@ -19,6 +19,7 @@ from scheduler.storage.database import Connection, database_now
 from scheduler.storage.schedules import DefinitionCache, histories, recorded_dates, schedule_ids
 
 _TICK = timedelta(microseconds=1)
+_ABOUT_JOBS = frozenset({GapKind.DEAD, GapKind.DONE})
 
 Moment = date | datetime
 """As a person gives it: a local day (midnight), a naive local time, or an instant."""
@@ -75,8 +76,8 @@ def _compare(
 ) -> tuple[int, list[Gap]]:
     expected = expected_between(history, after, until)
     ledger = Ledger(
-        (row.logical_date, row.revision, row.wall, row.fold, OccurrenceState(row.state))
-        for row in recorded_dates(connection, history.schedule_id, after, until)
+        (row.logical_date, row.revision, row.wall, row.fold, Recorded(OccurrenceState(row.state), row.job_status))
+        for row in recorded_dates(connection, history.schedule_id, after, until, with_jobs=bool(kinds & _ABOUT_JOBS))
     )
     graces = {span.revision: span.grace for span in history.spans}
     settled, gaps = compare(expected, ledger, now, graces, kinds)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
 from scheduler.errors import TransientStorageError
 from scheduler.services.loop import Link
@@ -50,6 +51,28 @@ class TickResult:
     is_busy: bool = False
     next_due_at: datetime | None = None
     sleep: timedelta = POLL
+
+
+class Planned(Protocol):
+    """What the ticker asks of a slice of planning: how many schedules and dates it wrote."""
+
+    @property
+    def schedules(self) -> int:
+        """How many schedules were looked at and written."""
+        ...
+
+    @property
+    def dates(self) -> int:
+        """How many dates were written."""
+        ...
+
+
+class Plans(Protocol):
+    """The planner, as ``services.planner`` has it."""
+
+    def run_once(self, connection: Connection) -> Planned:
+        """Plan one slice."""
+        ...
 
 
 class Ticker:

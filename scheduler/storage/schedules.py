@@ -74,6 +74,7 @@ class LedgerRow:
     state: str
     reason: str | None
     job_id: int | None
+    job_status: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,9 +218,19 @@ def date_columns(rows: Sequence[tuple[int, Expected]]) -> dict[str, list[Any]]:
     }
 
 
-def recorded_dates(connection: Connection, schedule_id: int, after: datetime, until: datetime) -> list[LedgerRow]:
-    """What is recorded of a schedule for logical dates in ``(after, until]``, oldest first."""
-    return fetch(connection, LedgerRow, "occurrences_between", {"id": schedule_id, "after": after, "until": until})
+def recorded_dates(
+    connection: Connection, schedule_id: int, after: datetime, until: datetime, *, with_jobs: bool = False
+) -> list[LedgerRow]:
+    """What is recorded of a schedule for logical dates in ``(after, until]``, oldest first.
+
+    ``job_status`` is that of a date's newest job, None without ``with_jobs``.
+    """
+    return fetch(
+        connection,
+        LedgerRow,
+        "occurrences_between",
+        {"id": schedule_id, "after": after, "until": until, "with_jobs": with_jobs},
+    )
 
 
 def outcomes(connection: Connection) -> list[Outcome]:

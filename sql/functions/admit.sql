@@ -12,7 +12,7 @@ language sql volatile as $$
     select j.id, j.limit_key
     from sched.jobs j
     where j.status = 'waiting' and j.waiting_for = l.key
-    order by j.priority, j.logical_date, j.id
+    order by j.priority, j.wait_order, j.id
     limit greatest(0, l.slots - (select count(*) from sched.jobs h where h.overlap_key = l.key and h.holds_overlap))
   ) c
   where l.key = any (p_keys) and l.key like '$%'
@@ -28,7 +28,7 @@ language sql volatile as $$
     select j.id
     from sched.jobs j
     where j.status = 'waiting' and j.waiting_for = l.key
-    order by j.priority, j.logical_date, j.id
+    order by j.priority, j.wait_order, j.id
     limit greatest(0, l.slots - (select count(*) from sched.jobs h where h.limit_key = l.key and h.holds_limit))
   ) c
   where l.key = any (p_keys) and l.key not like '$%'

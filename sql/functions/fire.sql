@@ -191,13 +191,13 @@ begin
     insert into sched.jobs (
       job_type, run, payload, status, waiting_for, holds_overlap, origin, queue, priority, max_attempts, timeout,
       retry_base, retry_max, retry_jitter, idempotency_key, schedule_id, schedule, logical_date, generation,
-      interval_start, interval_end, covers_from, revision, overlap_key, limit_key)
+      interval_start, interval_end, covers_from, revision, overlap_key, limit_key, wait_order)
     select r.job_type, r.run, r.payload, case when w.key is null then 'pending' else 'waiting' end, w.key,
            f.takes_slot, 'schedule', r.queue, r.priority, r.max_attempts, r.timeout,
            r.retry_base, r.retry_max, r.retry_jitter,
            sched.occurrence_key(r.key_template, s.name, o.logical_date, o.local_date, o.interval_start, o.generation),
            o.schedule_id, s.name, o.logical_date, o.generation, o.interval_start, o.logical_date, f.covers_from,
-           o.revision, k.overlap_key, r.limit_key
+           o.revision, k.overlap_key, r.limit_key, extract(epoch from o.logical_date)
     from unnest(v_ids, v_dates, v_reasons, v_covers, v_takes_slot)
       as f (schedule_id, logical_date, reason, covers_from, takes_slot)
     join sched.occurrences o on o.schedule_id = f.schedule_id and o.logical_date = f.logical_date

@@ -135,7 +135,9 @@ comment on table sched.limits is 'How many jobs of a key may be admitted at once
 
 create table sched.backfills (
   id bigint generated always as identity constraint backfills_pkey primary key,
+  status text not null default 'filling',
   created_at timestamptz not null default clock_timestamp(),
+  completed_at timestamptz,
   actor text not null,
   reason text,
   schedules text[],
@@ -143,11 +145,20 @@ create table sched.backfills (
   until text,
   kinds text[] not null,
   priority integer not null,
+  is_descending boolean not null default false,
+  is_overlap_allowed boolean not null default false,
+  is_rerun boolean not null default false,
+  max_active integer,
+  payload jsonb,
   inserted integer not null default 0,
   already integer not null default 0,
-  completed_at timestamptz
+  key_taken integer not null default 0,
+  constraint backfills_status check (status in ('filling', 'filled', 'paused', 'cancelled')),
+  constraint backfills_max_active check (max_active >= 1),
+  constraint backfills_completed check (completed_at is null or status in ('filled', 'cancelled', 'paused'))
 );
-comment on table sched.backfills is 'What an operator asked to be filled, and what came of it.';
+comment on table sched.backfills is 'What an operator asked to be filled, how, and what came of it.';
+comment on column sched.backfills.payload is 'Merged over the payload of the definition, for this backfill only.';
 
 create table sched.jobs (
   id bigint generated always as identity constraint jobs_pkey primary key,
@@ -185,6 +196,7 @@ create table sched.jobs (
   overlap_key text collate "C",
   limit_key text collate "C",
   waiting_for text collate "C",
+  wait_order bigint not null default extract(epoch from clock_timestamp()),
   holds_overlap boolean not null default false,
   holds_limit boolean not null default false,
   timeout interval,
@@ -206,14 +218,16 @@ comment on table sched.jobs is 'The queue. Only pending jobs are in the claim in
 comment on column sched.jobs.run is 'Settings of a shell, http or sql job; null for registered handlers.';
 comment on column sched.jobs.covers_from is 'Start of the first interval this job stands for, when earlier dates were coalesced into it.';
 comment on column sched.jobs.waiting_for is 'The key whose free slot this job waits for.';
+comment on column sched.jobs.wait_order is 'Order of admission after priority: seconds of the logical date, negative for a descending backfill.';
 create index jobs_claim on sched.jobs (queue, priority, available_at, id) where status = 'pending';
 create index jobs_running on sched.jobs (id) where status = 'running';
 create index jobs_scheduled on sched.jobs (available_at, id) where status = 'scheduled';
-create index jobs_waiting_order on sched.jobs (waiting_for, priority, logical_date, id) where status = 'waiting';
+create index jobs_waiting_order on sched.jobs (waiting_for, priority, wait_order, id) where status = 'waiting';
 create index jobs_overlap_holders on sched.jobs (overlap_key) where holds_overlap;
 create index jobs_limit_holders on sched.jobs (limit_key) where holds_limit;
 create index jobs_unfinished on sched.jobs (schedule_id)
   where schedule_id is not null and status in ('scheduled', 'waiting', 'pending', 'running');
+create index jobs_backfill on sched.jobs (backfill_id, status) where backfill_id is not null;
 create index jobs_attention on sched.jobs (status, id) where status in ('held', 'dead');
 create unique index jobs_idempotency_key on sched.jobs (idempotency_key) where idempotency_key is not null;
 create unique index jobs_occurrence on sched.jobs (schedule_id, logical_date, generation)

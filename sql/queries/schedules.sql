@@ -37,7 +37,8 @@ from sched.unplan_walls(
 
 -- name: occurrences_between
 -- The ledger of one schedule for logical dates in (after, until]. Index: occurrences_pkey.
-select o.schedule_id, o.revision, o.logical_date, o.due_at, o.wall, o.fold, o.state, o.reason, o.job_id
+select o.schedule_id, o.revision, o.logical_date, o.due_at, o.wall, o.fold, o.state, o.reason, o.job_id,
+       case when %(with_jobs)s::boolean then (select j.status from sched.jobs j where j.id = o.job_id) end as job_status
 from sched.occurrences o
 where o.schedule_id = %(id)s::integer
   and o.logical_date > %(after)s::timestamptz
@@ -67,7 +68,7 @@ order by s.name, c.state, c.reason;
 -- name: occurrences_fill
 select f.schedule_id, f.logical_date, f.outcome
 from sched.fill(
-  %(backfill_id)s::bigint, %(states)s::text[], %(priority)s::integer, %(is_overlap_allowed)s::boolean, %(actor)s::text,
+  %(backfill_id)s::bigint, %(states)s::text[],
   %(row_ids)s::integer[], %(row_revisions)s::integer[], %(logical_dates)s::timestamptz[], %(due_ats)s::timestamptz[],
   %(walls)s::timestamp[], %(folds)s::boolean[], %(local_dates)s::date[], %(interval_starts)s::timestamptz[]) f;
 
@@ -184,19 +185,3 @@ from jsonb_to_recordset(%(rows)s::jsonb) as d (key text, slots integer, owner te
 order by d.key
 on conflict (key) do update
 set slots = excluded.slots, owner = excluded.owner;
-
--- name: backfills_insert
-insert into sched.backfills (actor, reason, schedules, since, until, kinds, priority)
-values (%(actor)s::text, %(reason)s::text, %(schedules)s::text[], %(since)s::text, %(until)s::text, %(kinds)s::text[],
-        %(priority)s::integer)
-returning id;
-
--- name: backfills_count
-update sched.backfills b
-set inserted = b.inserted + %(inserted)s::integer, already = b.already + %(already)s::integer
-where b.id = %(id)s::bigint;
-
--- name: backfills_complete
-update sched.backfills b
-set completed_at = clock_timestamp()
-where b.id = %(id)s::bigint;

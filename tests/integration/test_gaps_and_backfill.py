@@ -13,12 +13,14 @@ from scheduler.core.gaps import Gap, GapKind
 from scheduler.core.models import Cron, Definition, DefinitionSet, Timing
 from scheduler.errors import ConfigError, NotFound
 from scheduler.services.apply import apply_definitions
-from scheduler.services.backfill import BackfillRequest, BackfillResult, fill_gaps
+from scheduler.services.backfill import BackfillRequest, BackfillResult, fill_gaps, show_backfill, steer
 from scheduler.services.gaps import GapReport, GapRequest, find_gaps
 from scheduler.services.planner import Planner
 from scheduler.services.tick import Ticker
+from scheduler.storage.backfills import waive_date
 from scheduler.storage.database import Connection
 from tests.support.database import connect
+from tests.support.invariants import violations
 
 TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 SINCE = TODAY - timedelta(days=10)
@@ -181,3 +183,86 @@ def test_a_ticker_beside_a_backfill_decides_each_date_once(database: str, db: Co
         )
         == 0
     )
+
+
+def finish_jobs(db: Connection, status: str) -> None:
+    db.execute(
+        "update sched.jobs set status = %s, completed_at = clock_timestamp(), waiting_for = null,"
+        " holds_overlap = false",
+        (status,),
+    )
+
+
+def test_a_rerun_makes_a_new_generation_and_keeps_both_results(db: Connection) -> None:
+    fill(db, gaps(db))
+    finish_jobs(db, "succeeded")
+    report = gaps(db, kinds=frozenset({GapKind.DONE}), until=SINCE + timedelta(days=2))
+    assert [gap.logical_date for gap in report.gaps] == [SINCE, SINCE + timedelta(days=1)]
+    result = fill(db, report, is_rerun=True, reason="wrong currency")
+    assert len(result.inserted) == 2
+    assert db.execute(
+        "select generation, idempotency_key from sched.jobs where logical_date = %s order by id", (SINCE,)
+    ).fetchall() == [(1, f"daily:{SINCE:%Y-%m-%d}T00:00:00Z"), (2, f"daily:{SINCE:%Y-%m-%d}T00:00:00Z#2")]
+    assert count(db, "select count(*) from sched.events where kind = 'superseded'") == 2
+
+
+def test_a_rerun_of_a_date_whose_job_is_unfinished_is_refused(db: Connection) -> None:
+    fill(db, gaps(db))
+    report = gaps(db, kinds=frozenset({GapKind.DONE}))
+    result = fill(db, report, is_rerun=True)
+    assert (len(result.inserted), len(result.unfinished)) == (0, len(report.gaps))
+
+
+def test_dead_dates_are_gaps_when_asked_for_and_get_a_new_generation(db: Connection) -> None:
+    fill(db, gaps(db))
+    finish_jobs(db, "dead")
+    assert gaps(db).gaps == []
+    report = gaps(db, kinds=frozenset({GapKind.DEAD}))
+    assert {gap.kind for gap in report.gaps} == {GapKind.DEAD}
+    assert len(fill(db, report).inserted) == len(report.gaps)
+
+
+def test_a_descending_backfill_runs_the_newest_date_first(db: Connection) -> None:
+    fill(db, gaps(db), is_descending=True)
+    newest = count(db, "select extract(epoch from max(logical_date))::bigint from sched.jobs")
+    row = db.execute(
+        "select extract(epoch from logical_date)::bigint"
+        " from sched.claim(array['default'], gen_random_uuid(), 1, '15 s')"
+    ).fetchone()
+    assert row == (newest,)
+
+
+def test_max_active_bounds_a_backfill_that_may_overlap(db: Connection) -> None:
+    fill(db, gaps(db), is_overlap_allowed=True, max_active=3)
+    assert count(db, "select count(*) from sched.jobs where status = 'pending'") == 3
+
+
+def test_a_payload_of_the_backfill_is_merged_over_the_definitions(db: Connection) -> None:
+    apply(db, "0 0 * * *", payload={"a": 1, "b": 1})
+    fill(db, gaps(db, since=TODAY - timedelta(days=2)), payload={"b": 2})
+    assert db.execute("select distinct payload from sched.jobs").fetchall() in ([({"b": 2},)], [({"a": 1, "b": 2},)])
+
+
+def test_a_backfill_is_paused_resumed_and_cancelled(db: Connection) -> None:
+    backfill = fill(db, gaps(db)).id
+    assert backfill is not None
+    total = count(db, "select count(*) from sched.jobs")
+    assert steer(db, backfill, "pause", actor="t").jobs == total
+    assert count(db, "select count(*) from sched.jobs where status = 'held'") == total
+    with pytest.raises(ConfigError, match="is paused: there is nothing to pause"):
+        steer(db, backfill, "pause", actor="t")
+    assert steer(db, backfill, "resume", actor="t").jobs == total
+    assert count(db, "select count(*) from sched.jobs where status = 'pending'") == 1
+    assert steer(db, backfill, "cancel", actor="t").outcome == "cancelled"
+    assert show_backfill(db, backfill).jobs == {"cancelled": total}
+    assert violations(db) == {}
+
+
+def test_a_waived_date_is_settled_and_filled_only_when_asked_for(db: Connection) -> None:
+    first = gaps(db).gaps[0]
+    assert waive_date(db, first.schedule_id, first.expected, "t", "holiday") == "waived"
+    assert waive_date(db, first.schedule_id, first.expected, "t", "holiday") == "already_waived"
+    assert first.logical_date not in [gap.logical_date for gap in gaps(db).gaps]
+    report = gaps(db, kinds=frozenset({GapKind.WAIVED}))
+    assert len(fill(db, report).inserted) == 1
+    assert waive_date(db, first.schedule_id, first.expected, "t", "late") == "enqueued"
