@@ -136,8 +136,6 @@ def prepare(monkeypatch: pytest.MonkeyPatch, database: str, folder: Path) -> Non
     monkeypatch.setenv("SCHED_DSN", database)
     monkeypatch.setenv("SCHED_ACTOR", "docs")
     monkeypatch.setattr(REGISTRY, "_handlers", {})
-    monkeypatch.delitem(sys.modules, "scheduler.examples.documents", raising=False)
-    (folder / "docs").symlink_to(REPOSITORY / "docs")
 
 
 def load(snippet: Snippet, folder: Path) -> DefinitionSet:
