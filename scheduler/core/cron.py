@@ -123,7 +123,7 @@ def normalise(expression: str) -> str:
     if not words:
         raise DefinitionError('cron is empty; write five fields such as "0 2 * * *"')
     if re.match(r"(CRON_)?TZ=", words[0], re.IGNORECASE):
-        zone_text = words[0].partition("=")[2] or words[1:2] or "Europe/Berlin"
+        zone_text = words[0].partition("=")[2] or "Europe/Berlin"
         raise DefinitionError(
             f'cron "{" ".join(words)}" carries a zone; write "timezone: {zone_text}" beside it '
             "and only the five fields here"
@@ -316,7 +316,9 @@ class _Parser:
         return int(text)
 
     def _refuse(self, spec: _Field, item: str, wrong: str, instead: str) -> NoReturn:
-        shown = item if len(item) <= 24 else item[:24] + "..."
+        place = max(0, self.expression.upper().find(item))
+        written = self.expression[place : place + len(item)]
+        shown = written if len(item) <= 24 else written[:24] + "..."
         raise DefinitionError(f'cron "{self.expression}": {spec.title} "{shown}" {wrong}; write {instead}')
 
 
