@@ -72,7 +72,13 @@ def diff_definitions(
     Raises DefinitionError if a name belongs to another owner, or a rename is ambiguous; all such problems at once.
     """
     owners = {definition.owner for definition in wanted.values()} if owners is None else owners
-    comparison = _Comparison(wanted=wanted, applied=applied, retired=retired or {}, owners=owners)
+    successors: dict[str, str] = {}
+    for name, definition in wanted.items():
+        if definition.renamed_from is not None:
+            successors.setdefault(definition.renamed_from, name)
+    comparison = _Comparison(
+        wanted=wanted, applied=applied, retired=retired or {}, owners=owners, successors=successors
+    )
     problems = [problem for name in wanted for problem in comparison.problems(name)]
     if problems:
         raise DefinitionError(problems)
@@ -160,6 +166,7 @@ class _Comparison:
     applied: Mapping[str, Definition]
     retired: Mapping[str, Definition]
     owners: Collection[str]
+    successors: Mapping[str, str]
 
     def problems(self, name: str) -> list[Problem]:
         new = self.wanted[name]
@@ -172,9 +179,9 @@ class _Comparison:
         former = new.renamed_from
         if former in self.applied and name in self.applied and former != name:
             found.append(f'renamed_from: "{former}" and "{name}" are both in force: remove renamed_from')
-        takers = [other for other in self.wanted if self.wanted[other].renamed_from == former and former is not None]
-        if takers[:1] not in ([], [name]):
-            found.append(f'renamed_from: "{former}" was renamed to "{takers[0]}": a schedule has one successor')
+        if former is not None and self.successors[former] != name:
+            taker = self.successors[former]
+            found.append(f'renamed_from: "{former}" was renamed to "{taker}": a schedule has one successor')
         return [Problem(path=name, message=message, file=new.file or None) for message in found]
 
     def change(self, name: str) -> Change | None:

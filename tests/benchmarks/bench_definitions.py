@@ -54,6 +54,7 @@ def main() -> None:
         size = sum(path.stat().st_size for path in Path(folder).iterdir())
         begun = time.perf_counter()
         from scheduler.core.codec import definition_hash, definition_to_json
+        from scheduler.core.diff import diff_definitions
         from scheduler.services.definitions import load_definitions
 
         imported = time.perf_counter()
@@ -65,12 +66,15 @@ def main() -> None:
         for definition in definitions.values():
             definition_hash(definition)
         hashed = time.perf_counter()
+        diff_definitions(definitions, dict(definitions))
+        compared = time.perf_counter()
     assert len(definitions) == count
     print(f"{count:,} schedules, {size / 1e6:.1f} MB of YAML")
     print(f"import            {imported - begun:6.2f} s")
     print(f"load and validate {loaded - imported:6.2f} s, peak {peak:.0f} MB")
     print(f"to JSON           {encoded - loaded:6.2f} s")
-    print(f"hash              {hashed - encoded:6.2f} s, peak {peak_megabytes():.0f} MB")
+    print(f"hash              {hashed - encoded:6.2f} s")
+    print(f"compare           {compared - hashed:6.2f} s, peak {peak_megabytes():.0f} MB")
 
 
 if __name__ == "__main__":

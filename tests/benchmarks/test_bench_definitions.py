@@ -17,4 +17,4 @@ def test_the_benchmark_of_definitions_runs_and_prints_its_figures() -> None:
         [sys.executable, str(script), "300"], cwd=root, env={"PYTHONPATH": str(root)}, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["300", "import", "load", "to", "hash"]
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["300", "import", "load", "to", "hash", "compare"]
