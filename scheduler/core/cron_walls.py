@@ -27,8 +27,7 @@ class CronWalls:
 
     def __init__(self, fields: CronFields, excluded: frozenset[int] = frozenset()) -> None:
         self.is_wild = fields.is_wild
-        self._minutes = tuple(hour * 60 + minute for hour in fields.hours for minute in fields.minutes)
-        self._deltas = tuple(_OFFSETS[minute] for minute in self._minutes)
+        self._fields = fields
         self._days = _day_table(
             _DayRule(
                 days=fields.days,
@@ -43,12 +42,13 @@ class CronWalls:
         )
 
     def between(self, start: int, end: int) -> Iterator[tuple[datetime, Sequence[timedelta]]]:
+        minutes, all_deltas = _times_of_day(self._fields.hours, self._fields.minutes)
         first, last = start // DAY, (end - 1) // DAY
         for day in self._days.between(first, last):
-            deltas: Sequence[timedelta] = self._deltas
+            deltas: Sequence[timedelta] = all_deltas
             if day in (first, last):
-                low = bisect_left(self._minutes, start - day * DAY)
-                deltas = deltas[low : bisect_left(self._minutes, end - day * DAY)]
+                low = bisect_left(minutes, start - day * DAY)
+                deltas = deltas[low : bisect_left(minutes, end - day * DAY)]
                 if not deltas:
                     continue
             yield EPOCH_WALL + timedelta(day), deltas
@@ -60,6 +60,13 @@ class CronWalls:
     def last_until(self, minute: int) -> int | None:
         day = self._days.last_until(minute // DAY - 1)
         return None if day is None else day * DAY
+
+
+@lru_cache(maxsize=1024)
+def _times_of_day(hours: tuple[int, ...], minutes: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[timedelta, ...]]:
+    """The times of one day as minutes and as durations; kept for few rules, since a minutely one has 1,440."""
+    times = tuple(hour * 60 + minute for hour in hours for minute in minutes)
+    return times, tuple(_OFFSETS[time] for time in times)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
