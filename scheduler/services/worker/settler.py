@@ -16,7 +16,7 @@ from scheduler.errors import StorageError, TransientStorageError
 from scheduler.handlers import Job
 from scheduler.services.executors import Execution
 from scheduler.services.loop import Link
-from scheduler.services.worker.in_flight import InFlight
+from scheduler.services.worker.in_flight import Ended, InFlight
 from scheduler.storage.database import Connection, Database
 from scheduler.storage.jobs import Ending, SettleOutcome, complete_jobs, fail_jobs
 
@@ -25,7 +25,7 @@ logger = logging.getLogger("scheduler.worker")
 Write = Callable[[Connection, Sequence[tuple[Job, Ending]]], list[SettleOutcome]]
 
 IDLE_WAIT_SECONDS = 1.0
-_COUNTED_AS = {AttemptOutcome.TIMED_OUT: "failed"}
+_COUNTED_AS = {outcome: outcome.value for outcome in AttemptOutcome} | {AttemptOutcome.TIMED_OUT: "failed"}
 
 
 class Settler:
@@ -56,7 +56,7 @@ class Settler:
         self._gives_up.set()
         self.finish()
 
-    def _next_batch(self) -> list[Execution]:
+    def _next_batch(self) -> list[Ended]:
         while not self._gives_up.is_set():
             is_last = self._is_finishing
             if (ended := self._in_flight.take_ended(self._batch)) or is_last:
@@ -64,17 +64,17 @@ class Settler:
             self._in_flight.has_ended.wait(IDLE_WAIT_SECONDS)
         return []
 
-    def _settle(self, ended: list[Execution]) -> None:
-        ended.sort(key=lambda execution: execution.job.id)
-        succeeded = [each for each in ended if _ending(each).outcome is AttemptOutcome.SUCCEEDED]
-        others = [each for each in ended if _ending(each).outcome is not AttemptOutcome.SUCCEEDED]
+    def _settle(self, ended: list[Ended]) -> None:
+        ended.sort(key=_by_id)
+        succeeded = [each for each in ended if each[1].outcome is AttemptOutcome.SUCCEEDED]
+        others = [each for each in ended if each[1].outcome is not AttemptOutcome.SUCCEEDED]
         if succeeded:
             self._record(complete_jobs, succeeded)
         if others:
             self._record(fail_jobs, others)
 
-    def _record(self, write: Write, ended: list[Execution]) -> None:
-        rows = [(each.job, _ending(each)) for each in ended]
+    def _record(self, write: Write, ended: list[Ended]) -> None:
+        rows = [(execution.job, ending) for execution, ending in ended]
         while not self._gives_up.is_set():
             try:
                 outcomes = self._link.call(lambda connection: write(connection, rows))
@@ -87,38 +87,33 @@ class Settler:
                 self._note(ended, outcomes)
                 return
 
-    def _record_singly(self, write: Write, ended: list[Execution], error: Exception) -> None:
+    def _record_singly(self, write: Write, ended: list[Ended], error: Exception) -> None:
         if len(ended) > 1:
-            for execution in ended:
-                self._record(write, [execution])
+            for each in ended:
+                self._record(write, [each])
             return
-        (execution,) = ended
-        if execution.ending == _unstorable(error):  # even that was refused: the lease will expire
+        ((execution, ending),) = ended
+        replacement = _unstorable(error)
+        if ending == replacement:  # even that was refused: the lease will expire
             logger.error("job not settled", extra=_about(execution, "job_not_settled", error=str(error)))
             self._in_flight.settled([(execution, "lost")])
-            return
-        execution.ending = _unstorable(error)
-        self._record(fail_jobs, [execution])
+        else:
+            self._record(fail_jobs, [(execution, replacement)])
 
-    def _note(self, ended: list[Execution], outcomes: list[SettleOutcome]) -> None:
-        self._in_flight.settled(
-            [
-                (execution, "lost" if outcome is SettleOutcome.LOST else _counted_as(execution))
-                for execution, outcome in zip(ended, outcomes, strict=True)
-            ]
-        )
-        for execution, outcome in zip(ended, outcomes, strict=True):
-            ending = _ending(execution)
+    def _note(self, ended: list[Ended], outcomes: list[SettleOutcome]) -> None:
+        counted = []
+        for (execution, ending), outcome in zip(ended, outcomes, strict=True):
+            counted.append((execution, "lost" if outcome is SettleOutcome.LOST else _COUNTED_AS[ending.outcome]))
             if outcome is SettleOutcome.LOST:
                 logger.warning("lease lost", extra=_about(execution, "lease_lost", ended_as=ending.outcome.value))
             elif ending.outcome is not AttemptOutcome.SUCCEEDED:
                 first_line = (ending.error or "").split("\n", 1)[0]
                 logger.warning("attempt ended", extra=_about(execution, f"job_{ending.outcome}", error=first_line))
+        self._in_flight.settled(counted)
 
 
-def _ending(execution: Execution) -> Ending:
-    assert execution.ending is not None
-    return execution.ending
+def _by_id(ended: Ended) -> int:
+    return ended[0].job.id
 
 
 def _unstorable(error: Exception) -> Ending:
@@ -126,11 +121,6 @@ def _unstorable(error: Exception) -> Ending:
         outcome=AttemptOutcome.FAILED,
         error=f"how the attempt ended could not be stored: {type(error).__name__}",
     )
-
-
-def _counted_as(execution: Execution) -> str:
-    outcome = _ending(execution).outcome
-    return _COUNTED_AS.get(outcome, outcome.value)
 
 
 def _about(execution: Execution, event: str, **more: object) -> dict[str, object]:
