@@ -11,14 +11,16 @@ import psycopg
 import pytest
 
 from scheduler.core.models import Catchup, CatchupPolicy, Cron, Definition, DefinitionSet, Timing
+from scheduler.interfaces.cli.pgcron import keep_planned
 from scheduler.services.apply import apply_definitions
 from scheduler.services.pgcron import release, take_over
 from scheduler.services.planner import Planner, PlanResult
 from scheduler.services.tick import Ticker
-from scheduler.storage.database import Connection
+from scheduler.storage.database import Connection, Database
 from tests.support.build import MINUTE, Policy, add_schedule, plan_date, plan_dates
 from tests.support.database import connect
 from tests.support.invariants import violations
+from tests.support.wait import wait_for
 
 FAR = timedelta(days=1)
 
@@ -163,6 +165,20 @@ def test_after_the_horizon_ended_and_was_extended_catch_up_decides_as_after_any_
     assert in_time[:3] == (False, "enqueued", None)
     assert late[:3] == (True, *fate_of_late)
     assert in_time[3] + late[3] >= 10
+
+
+def test_what_a_worker_does_beside_its_work_extends_the_horizon(database: str, db: Connection) -> None:
+    apply(db, "s")
+    take_over(db, "test")
+    end_horizon(db, this_minute() - 10 * MINUTE)
+    stop = threading.Event()
+    beside = threading.Thread(target=keep_planned, args=(Database(database), stop))
+    beside.start()
+    try:
+        wait_for(lambda: value(db, "select remaining > interval '1 day' from sched.horizon"), 30, "the new horizon")
+    finally:
+        stop.set()
+        beside.join()
 
 
 def test_taking_over_has_every_planner_plan_to_the_new_horizon_at_once(db: Connection) -> None:
