@@ -41,6 +41,15 @@ table sched.backfills
   constraint backfills_pkey PRIMARY KEY (id)
   constraint backfills_status CHECK ((status = ANY (ARRAY['filling'::text, 'filled'::text, 'paused'::text, 'cancelled'::text])))
 
+-- What the ledger said of pruned dates: how many per local day and outcome.
+table sched.daily_counts
+  schedule_id integer not null
+  day date not null
+  state text not null
+  reason text not null
+  dates bigint not null
+  constraint daily_counts_pkey PRIMARY KEY (schedule_id, day, state, reason)
+
 -- What was done and by whom, and what a later decision replaced.
 table sched.events
   id bigint not null default identity
@@ -244,6 +253,8 @@ table sched.state
   tzdata_changed_at timestamp with time zone
   last_pass_at timestamp with time zone
   last_plan_at timestamp with time zone
+  last_watch_at timestamp with time zone
+  clock_apart interval
   constraint state_host CHECK ((host = ANY (ARRAY['tick'::text, 'pg_cron'::text])))
   constraint state_is_single CHECK (is_single)
   constraint state_pkey PRIMARY KEY (is_single)

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime
 
-from scheduler.core.history import Expected, History, expected_between
-from scheduler.core.localtime import instant_of, local_clock
-from scheduler.core.moments import instant_text
-from scheduler.core.occurrences import next_occurrences, previous_occurrence
+from scheduler.core.date_search import matching_dates, nearest_dates, shown_dates, shown_moment
+from scheduler.core.history import History
 from scheduler.errors import ConfigError, NotFound
 from scheduler.storage import operating
 from scheduler.storage.database import Connection, transaction
@@ -22,8 +20,6 @@ from scheduler.storage.schedules import DefinitionCache, all_schedules, historie
 from scheduler.storage.status import find_job
 
 CANDIDATES_SHOWN = 5
-_TICK = timedelta(microseconds=1)
-_DAY = timedelta(days=1)
 
 
 def retry_jobs(connection: Connection, ids: Sequence[int], by: By) -> dict[int, str]:
@@ -78,16 +74,18 @@ def find_date(connection: Connection, schedule: str, moment: date | datetime) ->
     Raises NotFound for an unknown schedule, ConfigError that lists the candidates if no date or several fit.
     """
     history = _history(connection, schedule)
-    found = _matching(history, moment)
+    found = matching_dates(history, moment)
     if len(found) == 1:
         return found[0].occurrence.logical_date
     if found:
-        shown = _listed(history, [date.occurrence.logical_date for date in found[:CANDIDATES_SHOWN]])
+        shown = shown_dates(history, [date.occurrence.logical_date for date in found[:CANDIDATES_SHOWN]])
         more = f" and {len(found) - CANDIDATES_SHOWN} more" if len(found) > CANDIDATES_SHOWN else ""
-        raise ConfigError(f"{_shown(moment)} is ambiguous: {schedule} has {shown}{more}; write one of these instants")
-    near = _nearest(history, moment)
-    hint = f"the nearest are {_listed(history, near)}" if near else "it has no dates around it"
-    raise ConfigError(f"{schedule} has no date {_shown(moment)}; {hint}")
+        raise ConfigError(
+            f"{shown_moment(moment)} is ambiguous: {schedule} has {shown}{more}; write one of these instants"
+        )
+    near = nearest_dates(history, moment)
+    hint = f"the nearest are {shown_dates(history, near)}" if near else "it has no dates around it"
+    raise ConfigError(f"{schedule} has no date {shown_moment(moment)}; {hint}")
 
 
 def _found(connection: Connection, schedule: str, outcome: str) -> str:
@@ -108,57 +106,3 @@ def _history(connection: Connection, schedule: str) -> History:
     if schedule_id is None:
         raise _no_schedule(connection, schedule)
     return histories(connection, [schedule_id], DefinitionCache())[schedule_id]
-
-
-def _matching(history: History, moment: date | datetime) -> list[Expected]:
-    if isinstance(moment, datetime) and moment.tzinfo is not None:
-        return expected_between(history, moment - _TICK, moment)
-    start, end = _around(history, moment)
-    dates = expected_between(history, start, end)
-    if not isinstance(moment, datetime):
-        return [date for date in dates if date.occurrence.local_date == moment]
-    zone = local_clock(_timezone(history)).zone
-    return [
-        date
-        for date in dates
-        if moment in (date.occurrence.wall, date.occurrence.logical_date.astimezone(zone).replace(tzinfo=None))
-    ]
-
-
-def _around(history: History, moment: date | datetime) -> tuple[datetime, datetime]:
-    """A range that holds every date a local day or a local time can stand for."""
-    if isinstance(moment, datetime) and moment.tzinfo is not None:
-        return moment, moment
-    wall = moment if isinstance(moment, datetime) else datetime.combine(moment, time())
-    at = instant_of(local_clock(_timezone(history)), wall)
-    return at - _DAY, at + 2 * _DAY
-
-
-def _nearest(history: History, moment: date | datetime) -> list[datetime]:
-    timing = history.spans[-1].timing
-    start, end = _around(history, moment)
-    at = start + (end - start) / 3
-    before = previous_occurrence(timing, at)
-    found = [before] if before else []
-    found += next_occurrences(timing, at, 2)
-    return [date.logical_date for date in found if date.logical_date > history.floor]
-
-
-def _timezone(history: History) -> str:
-    return history.spans[-1].timing.timezone
-
-
-def _listed(history: History, dates: Sequence[datetime]) -> str:
-    zone = local_clock(_timezone(history)).zone
-    return ", ".join(
-        instant_text(at)
-        if _timezone(history) == "UTC"
-        else f"{instant_text(at)} ({at.astimezone(zone):%Y-%m-%d %H:%M} local)"
-        for at in dates
-    )
-
-
-def _shown(moment: date | datetime) -> str:
-    if isinstance(moment, datetime):
-        return instant_text(moment) if moment.tzinfo is UTC else moment.isoformat()
-    return str(moment)

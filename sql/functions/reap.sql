@@ -3,8 +3,8 @@
 -- a time, the others return at once.
 --
 -- Its attempts are `lost` whatever becomes of the job: the worker that comes back must not take them for its own
--- settlement. A lost lease makes the job available at once the first time in a row, then with its backoff; at the maximum of
--- attempts it is dead. Returns one row of counts. Lock order: limits by key, then jobs by id. Index: jobs_running.
+-- settlement. A lost lease makes the job available at once the first time in a row, then with its backoff; at the
+-- maximum of attempts it is dead. Returns one row of counts. Lock order: limits by key, then jobs by id. Index: jobs_running.
 create or replace function sched.reap(p_by text default 'reaper')
 returns table (is_busy boolean, retried integer, died integer, cancelled integer, admitted integer)
 language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
@@ -87,6 +87,7 @@ begin
     end if;
   end if;
   admitted := sched.admit(sched.admissible_keys());
+  perform sched.watch(p_by);
   return next;
 end
 $$;

@@ -19,12 +19,16 @@ create table sched.state (
   tzdata_changed_at timestamptz,
   last_pass_at timestamptz,
   last_plan_at timestamptz,
+  last_watch_at timestamptz,
+  clock_apart interval,
   constraint state_is_single check (is_single),
   constraint state_host check (host in ('tick', 'pg_cron'))
 );
 comment on table sched.state is 'One row: who hosts the passes, which tz database planned, when passes last ran.';
 comment on column sched.state.tzdata is 'Newest tz database that has planned; a process with older data does not plan.';
 insert into sched.state default values;
+
+comment on column sched.state.clock_apart is 'How far the clock of a ticker was from this database''s, when over a minute.';
 
 create table sched.schedules (
   id integer generated always as identity constraint schedules_pkey primary key,
@@ -124,6 +128,16 @@ comment on column sched.occurrences.wall is 'Nominal local time before a gap mov
 comment on column sched.occurrences.fold is 'The second pass of a wall time that happens twice.';
 comment on column sched.occurrences.interval_start is 'The previous expected logical date.';
 create index occurrences_due on sched.occurrences (due_at, schedule_id, logical_date) where state = 'planned';
+
+create table sched.daily_counts (
+  schedule_id integer not null,
+  day date not null,
+  state text not null,
+  reason text not null,
+  dates bigint not null,
+  constraint daily_counts_pkey primary key (schedule_id, day, state, reason)
+);
+comment on table sched.daily_counts is 'What the ledger said of pruned dates: how many per local day and outcome.';
 
 create table sched.limits (
   key text collate "C" constraint limits_pkey primary key,
