@@ -61,7 +61,79 @@ def test_gaps_are_a_table_for_people_with_the_counts_on_stderr() -> None:
     ended = sched("gaps", "--since", "2024-03-01", "--until", "2024-03-02")
 
     assert ended.out == "SCHEDULE  LOGICAL DATE          KIND\ndaily     2024-03-01T02:00:00Z  missing\n"
-    assert ended.err == "1 expected, 0 settled, 1 gaps\n"
+    assert ended.err == "1 expected, 0 settled, 1 gap\n"
+
+
+def test_a_local_time_that_happens_twice_is_answered_with_both_instants(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = DAILY.replace("daily", "local") + "    timezone: Europe/Berlin\n"
+    monkeypatch.setenv("SCHED_DSN", database)
+    sched("apply", str(write_definitions(tmp_path, DAILY + local)))
+
+    both = sched("gaps", "--since", "2024-10-27T02:30")
+    other = sched("gaps", "--since", "2024-10-27T02:30", "--schedule", "daily", "--json")
+
+    assert (both.code, both.err) == (
+        2,
+        "error: 2024-10-27T02:30:00 happens twice in Europe/Berlin, at 2024-10-27T00:30:00Z and 2024-10-27T01:30:00Z; "
+        "write one of these instants\n",
+    )
+    assert other.code == 1
+
+
+@pytest.mark.usefixtures("applied")
+def test_a_dry_run_says_that_jobs_run_one_at_a_time() -> None:
+    ended = sched("backfill", *RANGE, "--dry-run")
+
+    assert "daily: one at a time (overlap: queue); with --overlap allow they run at once" in ended.err
+
+
+@pytest.mark.usefixtures("applied")
+def test_the_newest_date_goes_first_when_asked_for() -> None:
+    sched("backfill", *RANGE, "--order", "desc")
+
+    (first,) = sched("jobs", "list", "--status", "pending", "--json").document["jobs"]
+    assert first["logical_date"] == TEN_DATES[-1]
+
+
+@pytest.mark.usefixtures("applied")
+def test_a_backfill_is_listed_paused_resumed_and_cancelled() -> None:
+    made = sched("backfill", *RANGE, "--reason", "late data", "--json").document["backfill"]
+    number = str(made)
+
+    (listed,) = sched("backfill", "list", "--json").document["backfills"]
+    paused = sched("backfill", "pause", number, "--json").document
+    held = sched("backfill", "show", number, "--json").document
+    resumed = sched("backfill", "resume", number, "--json").document
+    cancelled = sched("backfill", "cancel", number, "--json").document
+    again = sched("backfill", "cancel", number)
+
+    assert (listed["id"], listed["reason"], listed["inserted"]) == (made, "late data", 10)
+    assert (paused, held["jobs"]) == ({"backfill": made, "status": "paused", "jobs": 10}, {"held": 10})
+    assert (resumed["status"], cancelled) == ("filled", {"backfill": made, "status": "cancelled", "jobs": 10})
+    assert (again.code, again.err) == (
+        2,
+        f"error: backfill {made} is cancelled: there is nothing to cancel\n",
+    )
+
+
+def test_dates_whose_job_ended_are_run_again_when_asked_for(applied: str) -> None:
+    sched("backfill", *RANGE)
+    with connect(applied) as connection:
+        connection.execute(
+            """
+            update sched.jobs
+            set status = 'succeeded', completed_at = now(), waiting_for = null, holds_overlap = false
+            where logical_date < '2024-03-03'
+            """
+        )
+
+    plain = sched("backfill", *RANGE, "--json")
+    rerun = sched("backfill", *RANGE, "--rerun", "--json")
+
+    assert (plain.code, plain.document["inserted"]) == (0, 0)
+    assert (rerun.code, rerun.document["inserted"], len(rerun.document["unfinished"])) == (1, 2, 8)
 
 
 def test_a_backfill_records_who_asked_and_why(applied: str, monkeypatch: pytest.MonkeyPatch) -> None:

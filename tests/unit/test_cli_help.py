@@ -13,6 +13,7 @@ from tests.support.cli import REPOSITORY, process_environment, sched
 HEAVY = ("psycopg", "pydantic_core.core_schema", "rich", "yaml", "dateutil", "scheduler.storage", "scheduler.services")
 COMMANDS = [
     *("up", "migrate", "tick", "worker", "lint", "schema", "preview", "plan", "apply", "gaps", "backfill", "status"),
+    *(f"backfill {command}" for command in ("list", "show", "pause", "resume", "cancel")),
     *("enqueue", "jobs list", "jobs show", "jobs retry"),
     *("schedules list", "schedules pause", "schedules resume", "schedules trigger"),
 ]

@@ -141,7 +141,7 @@ def apply(
         applied = apply_definitions(connection, definitions, actor=actor, allow_retire=allow_retire)
     if as_json:
         documents = [change_document(change) for change in applied.changes]
-        print_json({"schedules": len(definitions.schedules), "changes": documents})
+        print_json({"schedules": len(definitions.schedules), "changes": documents, "applied_at": applied.applied_at})
         return
     for line in describe_changes(applied.changes):
         print_line(line)

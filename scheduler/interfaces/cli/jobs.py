@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from scheduler.errors import ConfigError, NotFound
-from scheduler.interfaces.cli.options import PRIORITIES, Dsn, Json, Reason, choice, duration, moment, number, whole
+from scheduler.interfaces.cli.options import (
+    LARGEST_ID,
+    PRIORITIES,
+    Dsn,
+    Json,
+    Reason,
+    choice,
+    duration,
+    json_object,
+    moment,
+    number,
+    whole,
+)
 from scheduler.interfaces.cli.output import print_facts, print_json, print_line, print_table
 from scheduler.interfaces.cli.session import by, connected
 
@@ -18,7 +29,6 @@ app = typer.Typer(rich_markup_mode=None)
 jobs = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Look at jobs and make them run again.")
 
 FINDINGS = 1
-LARGEST_ID = 2**63 - 1
 LIST_LIMIT = 100_000
 ERROR_SHOWN = 60
 
@@ -59,7 +69,7 @@ def enqueue(
 
     job = NewJob(
         job_type=_required(job_type, "JOB"),
-        payload=_object(payload),
+        payload=json_object(payload, "--payload"),
         queue=_required(queue, "--queue"),
         priority=whole(priority, "--priority", *PRIORITIES),
         run_at=None if at is None else _instant(at, "--at"),
@@ -213,19 +223,3 @@ def _instant(text: str, flag: str) -> datetime:
     if not isinstance(found, datetime) or found.tzinfo is None:
         raise ConfigError(f'{flag}: "{text}" does not say in which zone: write an instant like 2026-01-31T08:30:00Z')
     return found
-
-
-def _object(text: str) -> dict[str, Any]:
-    from scheduler.core.storable import storable, storage_faults
-
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"--payload is not JSON: {error}") from error
-    except RecursionError as error:
-        raise ConfigError("--payload is nested too deeply") from error
-    if not isinstance(found, dict):
-        raise ConfigError('--payload must be a JSON object, like {"source": "orders"}')
-    for path, fault in storage_faults(found):
-        raise ConfigError(f"--payload{''.join(f'.{step}' for step in path)} {fault}")
-    return storable(found)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Loops side by side in one process: ticking, reaping, following a folder, working. Used by tick, worker and up.
+"""Loops side by side in one process, and following a folder of definition files. Used by tick and up.
 
 Each loop is a thread with connections of its own. The first that fails stops the others, and its error is raised.
 """
@@ -14,20 +14,18 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from scheduler.errors import ConfigError, DefinitionError, TransientStorageError
+from scheduler.errors import ConfigError, DefinitionError
 from scheduler.interfaces.cli.changes import describe_changes
 from scheduler.interfaces.cli.output import say, sentences
 from scheduler.services.apply import apply_definitions
 from scheduler.services.definitions import SUFFIXES, load_definitions
-from scheduler.services.loop import Link, run_every
+from scheduler.services.loop import run_every
 from scheduler.services.planner import Planner
 from scheduler.services.tick import Ticker
 from scheduler.storage.database import Connection, Database
-from scheduler.storage.jobs import reap_jobs
 
 Loop = Callable[[threading.Event], object]
 
-REAP_INTERVAL = timedelta(seconds=1)
 FOLLOW_INTERVAL = timedelta(seconds=2)
 ABORT_PATIENCE_SECONDS = 2.0
 
@@ -41,32 +39,6 @@ def new_ticker() -> Ticker:
     """A ticker that signs with the name of this process."""
     by = process_name("tick")
     return Ticker(Planner(by=by), by=by)
-
-
-def tick(database: Database, stop: threading.Event) -> None:
-    """Fire and plan until ``stop`` is set, sleeping until the next due moment."""
-    ticker = new_ticker()
-    link = Link(database, "tick")
-    try:
-        while not stop.is_set():
-            try:
-                result = link.call(ticker.run_once)
-            except TransientStorageError as error:
-                link.wait_after(error, stop)
-            else:
-                stop.wait(result.sleep.total_seconds())
-    finally:
-        link.close()
-
-
-def reap(database: Database, stop: threading.Event) -> None:
-    """Take over expired leases every second until ``stop`` is set."""
-    by = process_name("reaper")
-
-    def reap_once(connection: Connection) -> None:
-        reap_jobs(connection, by)
-
-    run_every(reap_once, database=database, interval=REAP_INTERVAL, stop=stop)
 
 
 class Follower:

@@ -21,7 +21,7 @@ import typer
 from scheduler import __version__
 from scheduler.config import is_debug
 from scheduler.errors import ConfigError, SchedulerError
-from scheduler.interfaces.cli import definitions, jobs, ledger, pgcron, preview, run, schedules
+from scheduler.interfaces.cli import backfill, backfills, definitions, jobs, ledger, pgcron, preview, run, schedules
 from scheduler.interfaces.cli.options import Dsn
 from scheduler.interfaces.cli.output import OutputClosed, print_line, say, sentences
 
@@ -40,6 +40,8 @@ app = typer.Typer(
 )
 for group in (run, definitions, preview, ledger, jobs, pgcron):
     app.add_typer(group.app)
+backfill.app.add_typer(backfills.app)
+app.add_typer(backfill.app, name="backfill")
 app.add_typer(jobs.jobs, name="jobs")
 app.add_typer(schedules.schedules, name="schedules")
 

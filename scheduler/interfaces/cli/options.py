@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -17,6 +18,7 @@ T = TypeVar("T")
 
 DEFAULT_FOLDER = Path("schedules")
 PRIORITIES = (-32768, 32767)
+LARGEST_ID = 2**63 - 1
 
 Dsn = Annotated[
     str | None,
@@ -43,7 +45,9 @@ Schedules = Annotated[
 ]
 Include = Annotated[
     list[str] | None,
-    typer.Option("--include", metavar="KIND", show_default=False, help="Count skipped dates as gaps too."),
+    typer.Option(
+        "--include", metavar="KIND", show_default=False, help="Count these dates as gaps too: skipped, dead or waived."
+    ),
 ]
 Reason = Annotated[
     str | None, typer.Option("--reason", metavar="TEXT", show_default=False, help="Why; recorded with your name.")
@@ -97,6 +101,23 @@ def choice(text: str, flag: str, options: Sequence[str]) -> str:
     if text not in options:
         raise ConfigError(f'{flag}: "{text[:40]}" is not known; write one of {", ".join(options)}')
     return text
+
+
+def json_object(text: str, flag: str) -> dict[str, Any]:
+    """A JSON object given on the command line, in a form the database can store. Raises ConfigError."""
+    from scheduler.core.storable import storable, storage_faults
+
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{flag} is not JSON: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{flag} is nested too deeply") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f'{flag} must be a JSON object, like {{"source": "orders"}}')
+    for path, fault in storage_faults(found):
+        raise ConfigError(f"{flag}{''.join(f'.{step}' for step in path)} {fault}")
+    return storable(found)  # type: ignore[no-any-return]
 
 
 def _read(parse: Callable[[str], T], text: str, flag: str) -> T:

@@ -68,8 +68,9 @@ def up(
     """
     from scheduler.handlers import load_app
     from scheduler.interfaces.cli.definitions import load
-    from scheduler.interfaces.cli.loops import Follower, follow, reap, run_together, tick
+    from scheduler.interfaces.cli.loops import Follower, follow, new_ticker, run_together
     from scheduler.services.loop import stop_on_signals
+    from scheduler.services.reaper import run_reaper
     from scheduler.services.worker import Worker
     from scheduler.storage.migrations import migrate as migrate_schema
 
@@ -89,8 +90,8 @@ def up(
         run_together(
             stop,
             abort,
-            lambda stop: tick(database, stop),
-            lambda stop: reap(database, stop),
+            lambda stop: new_ticker().run(database, stop),
+            lambda stop: run_reaper(database, stop),
             lambda stop: follow(database, follower, stop),
             lambda stop: worker.run(stop, abort=abort),
         )
@@ -237,16 +238,18 @@ def _tick_once(database: Database, folder: Path | None, actor: str, as_json: boo
 
 
 def _tick_on(database: Database, folder: Path | None, actor: str) -> None:
-    from scheduler.interfaces.cli.loops import Follower, Loop, follow, reap, run_together, tick
+    from scheduler.interfaces.cli.loops import Follower, Loop, follow, new_ticker, run_together
     from scheduler.services.loop import stop_on_signals
+    from scheduler.services.reaper import run_reaper
 
-    loops: list[Loop] = [lambda stop: tick(database, stop), lambda stop: reap(database, stop)]
+    loops: list[Loop] = [lambda stop: new_ticker().run(database, stop), lambda stop: run_reaper(database, stop)]
     if folder is not None:
         follower = Follower(folder, actor)
         with database.connection() as connection:
             follower.apply_if_changed(connection)
         loops.append(lambda stop: follow(database, follower, stop))
     with stop_on_signals() as (stop, abort):
+        say("tick: Ctrl-C stops in good order, twice at once")
         run_together(stop, abort, *loops)
 
 

@@ -159,7 +159,7 @@ def _trigger_date(connection: Connection, name: str, when: str, asked: By, as_js
 
 
 def _fill_date(connection: Connection, name: str, logical_date: datetime, asked: By) -> BackfillResult:
-    from scheduler.core.gaps import GapKind
+    from scheduler.core.gaps import DEFAULT_KINDS, GapKind
     from scheduler.core.moments import instant_text
     from scheduler.services.backfill import BackfillRequest, fill_gaps
     from scheduler.services.gaps import GapRequest, find_gaps
@@ -169,7 +169,8 @@ def _fill_date(connection: Connection, name: str, logical_date: datetime, asked:
     if until > database_now(connection):
         raise ConfigError(f"{instant_text(logical_date)} has not come yet; it will fire by itself")
     report = find_gaps(
-        connection, GapRequest(since=logical_date, until=until, schedules=[name], kinds=frozenset(GapKind))
+        connection,
+        GapRequest(since=logical_date, until=until, schedules=[name], kinds=DEFAULT_KINDS | {GapKind.SKIPPED}),
     )
     request = BackfillRequest(
         actor=asked.actor, reason=asked.reason, since=instant_text(logical_date), until=None, schedules=[name]
