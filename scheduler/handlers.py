@@ -17,14 +17,15 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from scheduler.errors import ConfigError, SchedulerError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Isolation = Literal["process"]
 
 
 class Retry(Exception):
@@ -106,6 +107,10 @@ class Job:
     result: Any = None
     control: Control = field(default=Detached(), repr=False)
 
+    def facts(self) -> dict[str, Any]:
+        """Everything but what stands behind the job: what another process needs to make it again."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "control"}
+
     @property
     def cancelled(self) -> bool:
         """Whether this attempt should stop: cancelled by a person, out of time, or its lease is lost.
@@ -131,6 +136,12 @@ class Handler:
     job_type: str
     function: Callable[[Job], Any]
     is_async: bool
+    isolation: Isolation | None = None
+
+    @property
+    def reference(self) -> str:
+        """``module:name``, by which another process finds the function."""
+        return f"{self.function.__module__}:{self.function.__qualname__}"
 
 
 class HandlerRegistry:
@@ -139,10 +150,20 @@ class HandlerRegistry:
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
 
-    def handler(self, job_type: str) -> Callable[[Function], Function]:
-        """Register the decorated function. Raises ConfigError when the type is taken by another function."""
+    def handler(self, job_type: str, *, isolation: Isolation | None = None) -> Callable[[Function], Function]:
+        """Register the decorated function.
+
+        With ``isolation="process"`` it runs in a process of its own, which may crash, hold the interpreter or run out
+        of memory without harm to other jobs, and which ends at a time-out. It must then be importable by name.
+        Raises ConfigError when it is not, or when the type is taken by another function.
+        """
 
         def register(function: Function) -> Function:
+            if isolation == "process" and ("<" in function.__qualname__ or function.__module__ == "__main__"):
+                raise ConfigError(
+                    f'the handler of "{job_type}" cannot run in a process of its own: '
+                    f"{_place(function)} is not at the top of an importable module; move it there"
+                )
             known = self._handlers.get(job_type)
             if known is not None and _place(known.function) != _place(function):
                 raise ConfigError(
@@ -150,7 +171,10 @@ class HandlerRegistry:
                     f"{_place(known.function)} and {_place(function)}; rename one"
                 )
             self._handlers[job_type] = Handler(
-                job_type=job_type, function=function, is_async=inspect.iscoroutinefunction(function)
+                job_type=job_type,
+                function=function,
+                is_async=inspect.iscoroutinefunction(function),
+                isolation=isolation,
             )
             return function
 

@@ -89,7 +89,7 @@ class Execution:
                     if ending.outcome is not AttemptOutcome.SUCCEEDED:
                         raise WorkFailed(ending.error)
                     # From here a heartbeat may be told that the job is not running any more: it must not believe it.
-                    self.is_completing = True
+                    self.begin_completing()
                     (outcome,) = complete_jobs(connection, [(self.job, ending)])
                     if outcome is not SettleOutcome.SETTLED:
                         self.is_lost = True
@@ -97,7 +97,16 @@ class Execution:
                 self.is_settled = True
                 self.ending = ending
             finally:
-                self.is_completing = False
+                if self.is_completing:
+                    self.end_completing()
+
+    def begin_completing(self) -> None:
+        """The completion is about to be sent."""
+        self.is_completing = True
+
+    def end_completing(self) -> None:
+        """The completion was committed, or it was not: ``is_settled`` says which."""
+        self.is_completing = False
 
 
 Report = Callable[[Sequence[tuple[Execution, Ending]]], None]
@@ -117,7 +126,12 @@ class Executor(Protocol):
 
 
 def success(job: Job, result: Any) -> Ending:
-    """The ending of work that returned ``result``. A result that cannot be stored is a failed attempt."""
+    """The ending of work that returned ``result``. A result that cannot be stored is a failed attempt.
+
+    Our own executors may return the ending itself.
+    """
+    if isinstance(result, Ending):
+        return result
     if result is None:
         return Ending(outcome=AttemptOutcome.SUCCEEDED, metadata=metadata_text(job))
     if faults := storage_faults(result):

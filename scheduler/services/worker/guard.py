@@ -40,7 +40,7 @@ class Guard:
                 execution.lose()
 
     def _time_out(self, execution: Execution) -> None:
-        note = ": the handler does not stop, its thread is left alone and its slot stays taken until it returns"
+        note = "" if execution.stop else ": its thread is left alone, and its slot stays taken until it returns"
         if self._in_flight.end_early(execution, timed_out(execution.job, note)):
             logger.warning("handler overruns", extra=_about(execution, "handler_overruns"))
             execution.cancel()

@@ -20,6 +20,7 @@ from scheduler.core.models import AttemptOutcome
 from scheduler.errors import StorageError, TransientStorageError
 from scheduler.handlers import HandlerRegistry, Job
 from scheduler.services.executors import Execution, Function
+from scheduler.services.executors.process import ProcessRunner
 from scheduler.services.executors.python import EventLoopExecutor, ThreadExecutor
 from scheduler.services.executors.shell import ShellRunner
 from scheduler.services.loop import Link
@@ -233,6 +234,7 @@ class _Dispatcher:
         self._registry = registry
         self._in_flight = in_flight
         self._shell = ShellRunner(environment)
+        self._processes = ProcessRunner(environment["SCHED_DSN"])
         self._event_loop = EventLoopExecutor("sched-async", in_flight.returned)
         self._threads = ThreadExecutor("sched-thread", in_flight.returned)
         # Commands have a loop of their own: an async handler that blocks its loop must not stall their pipes.
@@ -255,6 +257,9 @@ class _Dispatcher:
                 self._set_deadline(execution, OVERRUN_SECONDS)
             elif handler is None:
                 unknown.append((execution, _unknown_type(job)))
+            elif handler.isolation == "process":
+                plain.append((execution, partial(self._processes.run, reference=handler.reference)))
+                self._set_deadline(execution, 0.0)
             elif handler.is_async:
                 coroutines.append((execution, handler.function))
                 self._set_deadline(execution, OVERRUN_SECONDS)
@@ -276,6 +281,7 @@ class _Dispatcher:
             self._shell.patience = 0.0
         self._event_loop.close(1.0)
         self._threads.close(0.0)
+        self._processes.close()
         self._commands.close(self._shell.patience + 1.0)
 
     def _set_deadline(self, execution: Execution, allowance: float) -> None:
