@@ -166,7 +166,7 @@ class Cluster:
                 self._rotate_log()
                 said_before = self.log.stat().st_size
                 launched = self._launch()
-            elif not self._works_here(launched):
+            elif not _is_alive(launched):
                 said = self.log.read_bytes()[said_before:].decode(errors="replace")
                 if "shared memory block" not in said:
                     raise StorageError(f"PostgreSQL did not start: {_complaint(said)} (more in {self.log})")
@@ -234,21 +234,14 @@ class Cluster:
 
     def _works_here(self, pid: int) -> bool:
         """Whether a process is alive and its working directory is the data directory, as a server's is."""
-        process = Path("/proc", str(pid))
+        if not _is_alive(pid):
+            return False
         try:
-            state = (process / "stat").read_text().rpartition(")")[2].split()[0]
-            return state not in ("Z", "X") and (process / "cwd").samefile(self.data)
-        except PermissionError:  # root without the right to trace: the command line says it too
-            return f"-D\0{self.data}\0".encode() in (process / "cmdline").read_bytes()
-        except (FileNotFoundError, ProcessLookupError):
-            return not Path("/proc/self/stat").exists() and self._works_here_by_ps(pid)
-
-    def _works_here_by_ps(self, pid: int) -> bool:
-        """The same where there is no /proc, as on macOS."""
-        shown = subprocess.run(
-            ["ps", "-o", "stat=", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
-        )
-        return not shown.stdout.startswith("Z") and f"-D {self.data} " in shown.stdout
+            return Path("/proc", str(pid), "cwd").samefile(self.data)
+        except ProcessLookupError:
+            return False
+        except (FileNotFoundError, PermissionError):  # no /proc, as on macOS, or root without the right to trace
+            return f" -D {self.data} " in _command_line(pid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +285,35 @@ def patiently(what: str) -> Iterator[None]:
         if waited > report_after:
             report_after *= 2
             logger.warning("waiting for %s, %.0f seconds so far", what, waited, extra={"event": "embedded_waiting"})
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process exists and is more than the entry of a zombie."""
+    try:
+        state = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].strip()
+    except (FileNotFoundError, ProcessLookupError):
+        state = "" if _has_proc() else _ps(pid, "stat=")
+    return not state.startswith(("Z", "X")) and state != ""
+
+
+def _has_proc() -> bool:
+    return Path("/proc/self/stat").exists()
+
+
+def _command_line(pid: int) -> str:
+    """The words of a process's command line with spaces between them; empty if it has ended."""
+    if not _has_proc():
+        return _ps(pid, "command=")
+    try:
+        return os.fsdecode(Path("/proc", str(pid), "cmdline").read_bytes()).replace("\0", " ")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _ps(pid: int, column: str) -> str:
+    """One column of ``ps`` for a process; empty if there is no such process."""
+    shown = subprocess.run(["ps", "-ww", "-o", column, "-p", str(pid)], capture_output=True, text=True, check=False)
+    return shown.stdout.strip()
 
 
 def _environment() -> dict[str, str]:
