@@ -77,10 +77,16 @@ def plan_changes(connection: Connection, wanted: DefinitionSet, *, allow_retire:
 
 
 def apply_definitions(
-    connection: Connection, wanted: DefinitionSet, *, actor: str, allow_retire: bool = False
+    connection: Connection,
+    wanted: DefinitionSet,
+    *,
+    actor: str,
+    allow_retire: bool = False,
+    now: datetime | None = None,
 ) -> ApplyResult:
     """Apply all definitions at once, or none. Applying the same again changes nothing.
 
+    ``now`` is the database's clock, under the pass lock, unless the simulation says otherwise.
     Raises what ``plan_changes`` raises, and TransientStorageError when others kept changing the same schedules.
     """
     for definition in wanted.schedules.values():
@@ -89,7 +95,7 @@ def apply_definitions(
         rows = all_schedules(connection)
         plan = _compare(rows, wanted, allow_retire)
         try:
-            applied_at = _write(connection, {row.name: row for row in rows}, wanted, plan, actor)
+            applied_at = _write(connection, {row.name: row for row in rows}, wanted, plan, actor, now)
         except Overtaken:
             continue
         return ApplyResult(
@@ -149,13 +155,18 @@ def _refuse_mass_retirement(
 
 
 def _write(
-    connection: Connection, rows: Mapping[str, ScheduleRow], wanted: DefinitionSet, plan: ApplyPlan, actor: str
+    connection: Connection,
+    rows: Mapping[str, ScheduleRow],
+    wanted: DefinitionSet,
+    plan: ApplyPlan,
+    actor: str,
+    now: datetime | None,
 ) -> datetime:
     """Carry a plan out in one transaction. Raises Overtaken, nothing done, when a schedule is not what was compared."""
     use_tzdata(connection, tz_version())
     with transaction(connection):
         execute(connection, "pass_lock_take")
-        now = database_now(connection)
+        now = now or database_now(connection)
         lock_as_compared(connection, [rows[change.old_name] for change in plan.changes if change.old is not None])
         created = insert_schedules(
             connection, [c.new for c in plan.changes if c.old is None and c.new is not None], now
