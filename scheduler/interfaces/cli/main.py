@@ -21,7 +21,19 @@ import typer
 from scheduler import __version__
 from scheduler.config import is_debug
 from scheduler.errors import ConfigError, SchedulerError
-from scheduler.interfaces.cli import backfill, backfills, definitions, jobs, ledger, pgcron, preview, run, schedules
+from scheduler.interfaces.cli import (
+    backfill,
+    backfills,
+    definitions,
+    explain,
+    jobs,
+    ledger,
+    pgcron,
+    preview,
+    run,
+    schedules,
+    simulate,
+)
 from scheduler.interfaces.cli.options import Dsn
 from scheduler.interfaces.cli.output import OutputClosed, print_line, say, sentences
 
@@ -38,7 +50,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
 )
-for group in (run, definitions, preview, ledger, jobs, pgcron):
+for group in (run, definitions, preview, simulate, ledger, explain, jobs, pgcron):
     app.add_typer(group.app)
 backfill.app.add_typer(backfills.app)
 app.add_typer(backfill.app, name="backfill")
