@@ -15,7 +15,7 @@ from scheduler.core.localtime import local_clock
 from scheduler.core.models import CalendarRule
 from scheduler.core.moments import instant_text
 from scheduler.errors import ConfigError, NotFound
-from scheduler.storage.database import Connection, database_now
+from scheduler.storage.database import FAR_PAST, Connection, database_now
 from scheduler.storage.ledger import (
     DateJob,
     DateRow,
@@ -58,9 +58,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The story of a date; ``logical_date`` is None for a moment at which nothing was expected."""
+    """The story of a date; ``logical_date`` is None for a moment at which nothing was expected.
+
+    What was wanted comes first, then what happened, by time. ``timezone`` is the schedule's.
+    """
 
     schedule: str
+    timezone: str
     logical_date: datetime | None
     steps: Sequence[Step]
 
@@ -83,10 +87,24 @@ def explain(connection: Connection, schedule: str, moment: Moment) -> Explanatio
         return _unexpected(connection, history, moment)
     date = found[0]
     row = find_row(connection, schedule_id, date)
-    steps = [*_definition(connection, history, date), *_date(history, date), *_decision(connection, history, date, row)]
+    happened = list(_decision(connection, history, date, row))
     if row is not None:
-        steps += _jobs(connection, schedule_id, row)
-    return Explanation(schedule=history.name, logical_date=date.occurrence.logical_date, steps=steps)
+        happened += _jobs(connection, schedule_id, row)
+    return Explanation(
+        schedule=history.name,
+        timezone=timezone_of(history),
+        logical_date=date.occurrence.logical_date,
+        steps=[*_definition(connection, history, date), *_date(history, date), *_by_time(happened)],
+    )
+
+
+def _by_time(steps: Sequence[Step]) -> list[Step]:
+    """The steps in the order of their instants; one without an instant stays behind the step it follows."""
+    at, timed = FAR_PAST, []
+    for step in steps:
+        at = step.at or at
+        timed.append((at, step))
+    return [step for _, step in sorted(timed, key=lambda each: each[0])]
 
 
 def _definition(connection: Connection, history: History, date: Expected) -> Iterator[Step]:
@@ -219,7 +237,7 @@ def _unexpected(connection: Connection, history: History, moment: Moment) -> Exp
         if row is not None:
             steps.append(Step(kind="decided", at=row.decided_at, text=f"but it is in the ledger: {row.state}"))
             steps += _jobs(connection, history.schedule_id, row)
-    return Explanation(schedule=history.name, logical_date=None, steps=steps)
+    return Explanation(schedule=history.name, timezone=timezone_of(history), logical_date=None, steps=steps)
 
 
 def _why_not(history: History, moment: Moment) -> str:

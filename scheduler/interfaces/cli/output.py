@@ -45,7 +45,7 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 def say(text: str) -> None:
     """A message for a person, on stderr."""
-    _write(sys.stderr, _printable(text) + "\n")
+    _write(sys.stderr, printable(text) + "\n")
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
@@ -107,6 +107,11 @@ def ago(moment: datetime, now: datetime) -> str:
     return f"{text} ago" if apart >= timedelta(0) else f"in {text}"
 
 
+def printable(text: str) -> str:
+    """``text`` without characters that a terminal would act on; names and errors come from anywhere."""
+    return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in text)
+
+
 def _print_rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich import box
     from rich.console import Console
@@ -132,12 +137,7 @@ def _cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, dict | list):
         return json.dumps(value)
-    return _printable(str(value).replace("\n", " "))
-
-
-def _printable(text: str) -> str:
-    """``text`` without characters that a terminal would act on; names and errors come from anywhere."""
-    return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in text)
+    return printable(str(value).replace("\n", " "))
 
 
 def _plain(value: object) -> object:
