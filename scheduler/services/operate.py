@@ -1,4 +1,4 @@
-"""What people do to jobs and schedules by hand: retry, pause, resume, trigger, enqueue; and finding the date they mean.
+"""What people do to jobs and schedules by hand: retry, pause, resume, trigger, waive, enqueue; and finding the date they mean.
 
 Each is one call of a function of the database in a transaction of its own, which records who and why. Nothing here
 changes how dates are decided.
@@ -8,18 +8,29 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 
 from scheduler.core.date_search import matching_dates, nearest_dates, shown_dates, shown_moment
-from scheduler.core.history import History
+from scheduler.core.history import Expected, History
 from scheduler.errors import ConfigError, NotFound
 from scheduler.storage import operating
+from scheduler.storage.backfills import waive_date as storage_waive
 from scheduler.storage.database import Connection, transaction
+from scheduler.storage.ledger import find_row
 from scheduler.storage.operating import By, Enqueued, NewJob, Triggered
 from scheduler.storage.schedules import DefinitionCache, all_schedules, histories, schedule_ids
 from scheduler.storage.status import find_job
 
 CANDIDATES_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waived:
+    """``outcome`` is ``waived``, ``already_waived``, or ``enqueued`` for a date that became a job and stays one."""
+
+    logical_date: datetime
+    outcome: str
 
 
 def retry_jobs(connection: Connection, ids: Sequence[int], by: By) -> dict[int, str]:
@@ -73,10 +84,29 @@ def find_date(connection: Connection, schedule: str, moment: date | datetime) ->
 
     Raises NotFound for an unknown schedule, ConfigError that lists the candidates if no date or several fit.
     """
+    return _find(_history(connection, schedule), schedule, moment).occurrence.logical_date
+
+
+def waive_date(connection: Connection, schedule: str, moment: date | datetime, by: By) -> Waived:
+    """Record that a date will not run, and why: also one that is missed, skipped, missing or to come.
+
+    A date that became a job stays as it is. Waits for a pass under way. Raises NotFound, and ConfigError for a moment
+    that is not one date.
+    """
     history = _history(connection, schedule)
+    found = _find(history, schedule, moment)
+    row = find_row(connection, history.schedule_id, found)
+    if row is not None:  # an earlier tz database may have put it at another instant
+        found = replace(found, occurrence=replace(found.occurrence, logical_date=row.logical_date))
+    with transaction(connection):
+        outcome = storage_waive(connection, history.schedule_id, found, by.actor, by.reason or "")
+    return Waived(logical_date=found.occurrence.logical_date, outcome=outcome)
+
+
+def _find(history: History, schedule: str, moment: date | datetime) -> Expected:
     found = matching_dates(history, moment)
     if len(found) == 1:
-        return found[0].occurrence.logical_date
+        return found[0]
     if found:
         shown = shown_dates(history, [date.occurrence.logical_date for date in found[:CANDIDATES_SHOWN]])
         more = f" and {len(found) - CANDIDATES_SHOWN} more" if len(found) > CANDIDATES_SHOWN else ""

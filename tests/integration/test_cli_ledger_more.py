@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import DAILY, sched, write_definitions
-from tests.support.database import connect
 
 BERLIN = """\
   night:
@@ -69,6 +68,47 @@ def test_explain_answers_for_a_date_that_never_was() -> None:
 )
 def test_explain_refuses_what_it_does_not_know(name: str, date: str, said: str) -> None:
     ended = sched("explain", name, date)
+
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err
+
+
+@pytest.mark.usefixtures("applied")
+def test_a_waived_date_is_settled_with_its_reason() -> None:
+    first = sched("schedules", "waive", "daily", "2024-03-05", "--reason", "no data", "--json")
+    again = sched("schedules", "waive", "daily", "2024-03-05", "--reason", "no data", "--json")
+    day = ("--since", "2024-03-05", "--until", "2024-03-06", "--schedule", "daily", "--json")
+
+    assert first.document == {"schedule": "daily", "logical_date": "2024-03-05T02:00:00Z", "outcome": "waived"}
+    assert (again.code, again.document["outcome"]) == (0, "already_waived")
+    assert "waived: no data by ann" in sched("explain", "daily", "2024-03-05").out
+    assert sched("gaps", *day).document == {"expected": 1, "settled": 1, "gaps": []}
+    assert sched("backfill", *day).document["inserted"] == 0
+    assert sched("backfill", *day, "--include", "waived").document["inserted"] == 1
+    assert "backfilled by ann, was waived: no data" in sched("explain", "daily", "2024-03-05").out
+
+
+@pytest.mark.usefixtures("applied")
+def test_a_date_with_a_job_is_not_waived() -> None:
+    sched("schedules", "trigger", "daily", "--date", "2024-03-05")
+
+    ended = sched("schedules", "waive", "daily", "2024-03-05", "--reason", "late")
+
+    assert (ended.code, "has a job and stays as it is" in ended.out) == (1, True)
+
+
+@pytest.mark.usefixtures("applied")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("daily", "2024-03-05"), "Missing option '--reason'"),
+        (("daily", "2024-03-05", "--reason", " "), "--reason: say why"),
+        (("daily", "2024-03-05T07:00", "--reason", "x"), "daily has no date 2024-03-05T07:00:00; the nearest are"),
+        (("dayly", "2024-03-05", "--reason", "x"), 'did you mean "daily"?'),
+    ],
+)
+def test_waiving_needs_a_date_and_a_reason(arguments: tuple[str, ...], said: str) -> None:
+    ended = sched("schedules", "waive", *arguments)
 
     assert (ended.code, ended.out) == (2, "")
     assert said in ended.err

@@ -1,4 +1,4 @@
-"""Commands about schedules in the database: list, pause, resume, trigger. Who did what, and why, is kept as events."""
+"""Commands about schedules in the database: list, pause, resume, trigger, waive. Who did what, and why, is kept as events."""
 
 from __future__ import annotations
 
@@ -135,6 +135,42 @@ def trigger_schedule(
     else:
         say(f"{name}: nothing was made, an earlier job of it is unfinished and its overlap policy forbids another")
     if made.job_id is None:
+        raise typer.Exit(FINDINGS)
+
+
+@schedules.command("waive")
+def waive_date(
+    context: typer.Context,
+    name: Name,
+    date: Annotated[str, typer.Argument(metavar="DATE", help="A local date, a local time or an instant.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; recorded with your name.")],
+    dsn: Dsn = None,
+    as_json: Json = False,
+) -> None:
+    """Record that a date will not run. It is no gap any more; backfill leaves it alone without --include waived.
+
+    Exit code 1 if the date has a job already: that stays as it is.
+
+    \b
+      sched schedules waive daily-ingest 2026-03-14 --reason "the source had no data that day"
+    """
+    from scheduler.core.moments import instant_text
+    from scheduler.services.operate import waive_date as waive
+
+    if not reason.strip():
+        raise ConfigError("--reason: say why this date will not run")
+    with connected(context, dsn) as connection:
+        waived = waive(connection, name, moment(date, "DATE"), by(context, dsn, reason))
+    if as_json:
+        print_json({"schedule": name, "logical_date": waived.logical_date, "outcome": waived.outcome})
+    else:
+        said = {
+            "waived": "waived",
+            "already_waived": "was waived before",
+            "enqueued": f'has a job and stays as it is; "sched explain {name} {date}" shows it',
+        }
+        print_line(f"{name} {instant_text(waived.logical_date)}: {said[waived.outcome]}")
+    if waived.outcome == "enqueued":
         raise typer.Exit(FINDINGS)
 
 
