@@ -21,6 +21,7 @@ from scheduler.services.planner import Planner
 from scheduler.storage.database import Connection
 
 ROUNDS = 10_000
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def utc(text: str) -> datetime:
@@ -29,12 +30,17 @@ def utc(text: str) -> datetime:
 
 
 def definition(name: str, rule: str | timedelta, *, catchup: str = "latest", **changes: Any) -> Definition:
-    """A schedule by cron expression or interval; ``timing``, ``grace`` and ``max_age`` reach into its parts."""
-    chosen = Cron(expression=rule) if isinstance(rule, str) else Every(interval=rule)
+    """A schedule by cron expression, or by interval and ``anchor``.
+
+    ``timing``, ``grace`` and ``max_age`` reach into its parts; the owner is ``team`` unless given.
+    """
+    chosen = (
+        Cron(expression=rule) if isinstance(rule, str) else Every(interval=rule, anchor=changes.pop("anchor", EPOCH))
+    )
     late = {key: changes.pop(key) for key in ("grace", "max_age") if key in changes}
     return Definition(
         name=name,
-        owner="team",
+        owner=changes.pop("owner", "team"),
         timing=Timing(name=name, rule=chosen, **changes.pop("timing", {})),
         job_type="test.noop",
         catchup=Catchup(policy=CatchupPolicy(catchup), **late),
@@ -44,7 +50,11 @@ def definition(name: str, rule: str | timedelta, *, catchup: str = "latest", **c
 
 def apply_at(connection: Connection, now: datetime, *definitions: Definition, allow_retire: bool = False) -> None:
     """Apply these definitions, and only these, as if the database's clock read ``now``."""
-    wanted = DefinitionSet(schedules={each.name: each for each in definitions}, limits={}, owners=frozenset({"team"}))
+    wanted = DefinitionSet(
+        schedules={each.name: each for each in definitions},
+        limits={},
+        owners=frozenset(each.owner for each in definitions),
+    )
     with _clock(apply_service, now):
         apply_service.apply_definitions(connection, wanted, actor="test", allow_retire=allow_retire)
 
