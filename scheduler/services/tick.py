@@ -78,9 +78,7 @@ class Plans(Protocol):
 class Ticker:
     """Fires and plans. ``by`` is recorded with every decision."""
 
-    def __init__(
-        self, planner: Plans, by: str, own_clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
+    def __init__(self, planner: Plans, by: str, own_clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._planner = planner
         self._by = by
         self._own_clock = own_clock
