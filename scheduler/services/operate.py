@@ -1,4 +1,4 @@
-"""What people do to jobs and schedules by hand: retry, pause, resume, trigger, waive, enqueue; and finding the date they mean.
+"""What people do to jobs and schedules by hand: retry, pause, resume, trigger, waive, enqueue, find a date.
 
 Each is one call of a function of the database in a transaction of its own, which records who and why. Nothing here
 changes how dates are decided.

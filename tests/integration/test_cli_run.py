@@ -88,6 +88,26 @@ def test_a_drained_worker_reports_what_it_did(database: str, work: Path) -> None
     assert (done.document["claimed"], done.document["succeeded"], done.document["failed"]) == (3, 3, 0)
 
 
+SHELL = """\
+  hello:
+    cron: "0 2 * * *"
+    start: 2024-01-01
+    run: {shell: 'echo "hello $SCHED_PAYLOAD_WHO"'}
+    payload: {who: world}
+"""
+
+
+@pytest.mark.xfail(strict=True, reason="files store {script: ...} in run, the executors expect {shell: {script: ...}}")
+def test_a_shell_job_from_a_file_runs(database: str, tmp_path: Path) -> None:
+    sched("apply", str(write_definitions(tmp_path, SHELL)), "--dsn", database)
+    sched("schedules", "trigger", "hello", "--date", "2024-03-05", "--dsn", database)
+
+    done = sched_process("worker", "--drain", "--dsn", database, "--json", cwd=tmp_path)
+
+    assert (done.code, done.document["succeeded"]) == (0, 1), done.err
+    assert "hello world" in str(value(database, "select result from sched.jobs"))
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_ticker_fires_every_second_and_stops_at_a_signal(database: str, work: Path, number: int) -> None:
     with running("tick", "--apply", "schedules", "--dsn", database, cwd=work) as ticker:

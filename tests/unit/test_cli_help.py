@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import typer
 
+from scheduler.interfaces.cli.main import app
 from scheduler.interfaces.cli.reference import reference
 from tests.support.cli import REPOSITORY, process_environment, sched
 
 HEAVY = ("psycopg", "pydantic_core.core_schema", "rich", "yaml", "dateutil", "scheduler.storage", "scheduler.services")
-COMMANDS = [
-    *("up", "migrate", "tick", "worker", "lint", "schema", "preview", "plan", "apply", "gaps", "backfill", "status"),
-    *(f"backfill {command}" for command in ("list", "show", "pause", "resume", "cancel")),
-    *("enqueue", "jobs list", "jobs show", "jobs retry"),
-    *("schedules list", "schedules pause", "schedules resume", "schedules trigger"),
-]
+
+
+def commands(command: Any, path: str) -> Iterator[str]:
+    """The paths of all commands that do something, ``jobs list`` among them."""
+    inner = getattr(command, "commands", {})
+    if not inner or getattr(command, "invoke_without_command", False):
+        yield path
+    for name, each in inner.items():
+        yield from commands(each, f"{path} {name}".strip())
+
+
+COMMANDS = [path for path in commands(typer.main.get_command(app), "") if path]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

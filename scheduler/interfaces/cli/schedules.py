@@ -1,4 +1,4 @@
-"""Commands about schedules in the database: list, pause, resume, trigger, waive. Who did what, and why, is kept as events."""
+"""Commands about schedules in the database: list, pause, resume, trigger, waive. Who and why is kept as events."""
 
 from __future__ import annotations
 
