@@ -157,7 +157,7 @@ def failure(execution: Execution, error: BaseException) -> Ending:
             return _ending(job, AttemptOutcome.HELD, str(error) or "the handler held the job")
         case Cancel():
             return _ending(job, AttemptOutcome.CANCELLED, str(error) or "the handler cancelled the job")
-        case asyncio.CancelledError() if execution.is_lost:
+        case asyncio.CancelledError() | WorkFailed() if execution.is_lost:
             # We ended it; if the lease is still ours after all, the job is free for its next attempt at once.
             return _ending(job, AttemptOutcome.RETRIED, "its lease could not be extended in time", timedelta(0))
         case asyncio.CancelledError() if execution.is_cancelled:

@@ -20,9 +20,11 @@ from scheduler.core.models import AttemptOutcome
 from scheduler.errors import StorageError, TransientStorageError
 from scheduler.handlers import HandlerRegistry, Job
 from scheduler.services.executors import Execution, Function
+from scheduler.services.executors.http import HttpRunner
 from scheduler.services.executors.process import ProcessRunner
 from scheduler.services.executors.python import EventLoopExecutor, ThreadExecutor
 from scheduler.services.executors.shell import ShellRunner
+from scheduler.services.executors.sql import SqlRunner
 from scheduler.services.loop import Link
 from scheduler.services.worker.guard import Guard
 from scheduler.services.worker.heart import Heart
@@ -234,6 +236,10 @@ class _Dispatcher:
         self._registry = registry
         self._in_flight = in_flight
         self._shell = ShellRunner(environment)
+        self._in_threads: Mapping[str, Function] = {
+            "run.http": HttpRunner(environment).run,
+            "run.sql": SqlRunner(environment).run,
+        }
         self._processes = ProcessRunner(environment["SCHED_DSN"])
         self._event_loop = EventLoopExecutor("sched-async", in_flight.returned)
         self._threads = ThreadExecutor("sched-thread", in_flight.returned)
@@ -255,6 +261,9 @@ class _Dispatcher:
             if job.job_type == "run.shell":
                 commands.append((execution, self._shell.run))
                 self._set_deadline(execution, OVERRUN_SECONDS)
+            elif job.job_type in self._in_threads:
+                plain.append((execution, self._in_threads[job.job_type]))
+                self._set_deadline(execution, 0.0)
             elif handler is None:
                 unknown.append((execution, _unknown_type(job)))
             elif handler.isolation == "process":
