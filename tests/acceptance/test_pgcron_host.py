@@ -113,9 +113,31 @@ class Campaign:
         self._cluster = cluster
         self._folder = folder
         self._processes: dict[str, subprocess.Popen[str]] = {}
-        self.cron, self.tick, self.moving = (new_database(cluster, name) for name in ("cron", "tick", "moving"))
-        self.owners_examples = new_database(cluster, "examples")
-        self.examples = self._granted()
+        for name in ("examples", "cron", "tick", "moving"):
+            new_database(cluster, name)
+        self._grant()
+
+    @property
+    def examples(self) -> str:
+        """The examples as the role sees them that pg_cron's jobs run as."""
+        return self._cluster.dsn("examples", user=ROLE)
+
+    @property
+    def owners_examples(self) -> str:
+        """The examples as their owner, the worker, sees them."""
+        return self._cluster.dsn("examples")
+
+    @property
+    def cron(self) -> str:
+        return self._cluster.dsn("cron")
+
+    @property
+    def tick(self) -> str:
+        return self._cluster.dsn("tick")
+
+    @property
+    def moving(self) -> str:
+        return self._cluster.dsn("moving")
 
     def begin(self) -> None:
         """Apply everything, install where pg_cron is the host, and start the processes."""
@@ -149,6 +171,7 @@ class Campaign:
         self._cluster.stop()
         wait_for(lambda: is_over(stopped + plan.stop), 300, "the end of the outage")
         back = datetime.now(stopped.tzinfo)
+        self._cluster.port = 0  # somebody else may have taken it meanwhile
         self._cluster.restart()
         self._start("worker", self.owners_examples, "worker", "--app", "scheduler.examples.documents")
         self._switch_jobs("cron", on=True)
@@ -172,14 +195,13 @@ class Campaign:
             process.kill()
             process.communicate()
 
-    def _granted(self) -> str:
-        """The address of the examples for a role that has the documented grants and no others."""
+    def _grant(self) -> None:
+        """A role that has the documented grants and no others."""
         places = ((self._cluster.dsn(), ("create role app login", *GRANTS_THERE)), (self.owners_examples, GRANTS_HERE))
         for dsn, statements in places:
             with connect(dsn) as connection:
                 for statement in statements:
                     connection.execute(statement.encode())
-        return self._cluster.dsn("examples", user=ROLE)
 
     def _apply(self, dsn: str, files: dict[str, str]) -> None:
         folder = self._folder / f"files-{len(list(self._folder.iterdir()))}"
