@@ -10,9 +10,10 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
-from datetime import date, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from scheduler.errors import SchedulerError
 from scheduler.storage.database import Database
 from scheduler.storage.embedded import EmbeddedServer, find_directory
 from scheduler.storage.schedules import Outcome, outcomes
@@ -30,7 +31,15 @@ FURTHER = (
 
 def main() -> int:
     """Run the demo in the working directory; returns the exit code of the first command that failed, or 0."""
-    since = date.today() - timedelta(days=DAYS)
+    try:
+        return _demo()
+    except SchedulerError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+
+
+def _demo() -> int:
+    since = datetime.now(UTC).date() - timedelta(days=DAYS)
     commands = (
         ("migrate",),
         ("apply", "schedules"),

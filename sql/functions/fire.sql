@@ -1,40 +1,62 @@
 -- Firing: turn due occurrences into jobs, and give every other one an outcome with a reason. All policies live here,
 -- because `sched tick` and pg_cron host the same function. Time arithmetic does not: occurrences come planned.
 
--- The next due occurrences that can be decided, at most p_limit: the newest due first among those that do not depend
--- on their order, then the oldest, so that a backlog never makes fresh dates late. Left alone are dates inside an
--- open pause that keeps them, and late dates of `catchup: latest` until the schedule is planned up to now. Both
--- reads walk occurrences_due.
-create or replace function sched.due_batch(p_now timestamptz, p_limit integer)
-returns table (schedule_id integer, logical_date timestamptz)
-language sql volatile as $$
-  with decidable as not materialized (
-    select o.schedule_id, o.logical_date, o.due_at,
-           p_now - o.due_at > r.grace or r.overlap in ('skip', 'queue_one', 'cancel_running') as in_order
-    from sched.occurrences o
-    join sched.schedules s on s.id = o.schedule_id
-    join sched.schedule_revisions r on r.schedule_id = o.schedule_id and r.revision = o.revision
-    where o.state = 'planned'
-      and o.due_at <= p_now
-      and (p_now - o.due_at <= r.grace or r.catchup <> 'latest' or p_now - o.due_at > r.max_age
-           or s.planned_until >= p_now)
-      and not exists (
-        select from sched.pauses p
-        where p.schedule_id = o.schedule_id and p.keep
-          and p.from_at <= o.due_at and (p.until_at is null or p.until_at > p_now)
-      )
-  ), found as (
-    (select d.* from decidable d order by d.due_at, d.schedule_id, d.logical_date limit p_limit)
-    union
-    (select d.* from decidable d order by d.due_at desc, d.schedule_id desc, d.logical_date desc limit p_limit)
-  ), ordered as (
-    -- Dates whose fate depends on their order are only taken from the oldest end.
-    select f.schedule_id, f.logical_date
-    from found f
-    order by f.in_order, f.due_at, f.schedule_id, f.logical_date
+-- Planned occurrences that are due and can be decided. Left out are dates inside an open pause that keeps them, and
+-- late dates of `catchup: latest` until the schedule is planned up to now. is_ordered: the fate of the date may depend
+-- on that of an earlier one. Inlined into the reads of due_batch.
+create or replace function sched.decidable(p_now timestamptz)
+returns table (schedule_id integer, logical_date timestamptz, due_at timestamptz, is_ordered boolean)
+language sql stable as $$
+  select o.schedule_id, o.logical_date, o.due_at,
+         p_now - o.due_at > r.grace or r.overlap in ('skip', 'queue_one', 'cancel_running')
+  from sched.occurrences o
+  join sched.schedules s on s.id = o.schedule_id
+  join sched.schedule_revisions r on r.schedule_id = o.schedule_id and r.revision = o.revision
+  where o.state = 'planned'
+    and o.due_at <= p_now
+    and (p_now - o.due_at <= r.grace or r.catchup <> 'latest' or p_now - o.due_at > r.max_age
+         or s.planned_until >= p_now)
+    and not exists (
+      select from sched.pauses p
+      where p.schedule_id = o.schedule_id and p.keep
+        and p.from_at <= o.due_at and (p.until_at is null or p.until_at > p_now)
+    )
+$$;
+
+-- The next occurrences to decide, at most p_limit, as parallel arrays; null when nothing can be decided. A backlog
+-- larger than that never makes fresh dates late: of those whose fate does not depend on their order the newest due
+-- come first, then the oldest of all. Both reads walk occurrences_due.
+create or replace function sched.due_batch(
+  p_now timestamptz, p_limit integer, out schedule_ids integer[], out logical_dates timestamptz[]
+)
+language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
+begin
+  if not exists (select from sched.occurrences o where o.state = 'planned' and o.due_at <= p_now) then
+    return;
+  end if;
+  select array_agg(d.schedule_id), array_agg(d.logical_date) into schedule_ids, logical_dates
+  from (
+    select f.* from sched.decidable(p_now) f
+    order by f.due_at, f.schedule_id, f.logical_date
     limit p_limit
-  )
-  select o.schedule_id, o.logical_date from ordered o
+  ) d;
+  if cardinality(schedule_ids) < p_limit then
+    return;
+  end if;
+  select array_agg(d.schedule_id), array_agg(d.logical_date) into schedule_ids, logical_dates
+  from (
+    select b.schedule_id, b.logical_date
+    from (
+      (select f.* from sched.decidable(p_now) f order by f.due_at, f.schedule_id, f.logical_date limit p_limit)
+      union
+      (select f.* from sched.decidable(p_now) f
+       order by f.due_at desc, f.schedule_id desc, f.logical_date desc limit p_limit)
+    ) b
+    -- Dates whose fate depends on their order are only taken from the oldest end.
+    order by b.is_ordered, b.due_at, b.schedule_id, b.logical_date
+    limit p_limit
+  ) d;
+end
 $$;
 
 -- Whether a pause decides a date due then: pauses are judged by due_at, whenever the date is looked at.
@@ -324,8 +346,7 @@ begin
     return;
   end if;
 
-  select array_agg(b.schedule_id), array_agg(b.logical_date) into v_schedule_ids, v_logical_dates
-  from sched.due_batch(p_now, p_limit) b;
+  select b.schedule_ids, b.logical_dates into v_schedule_ids, v_logical_dates from sched.due_batch(p_now, p_limit) b;
   outcome := case when v_schedule_ids is null then 'idle' else 'fired' end;
   if v_schedule_ids is not null then
     is_more_due := cardinality(v_schedule_ids) >= p_limit;
