@@ -7,6 +7,7 @@ can be listed, paused, resumed and cancelled.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -119,11 +120,11 @@ def estimated_time(connection: Connection, gaps: Sequence[Gap]) -> timedelta | N
     None when a schedule has not succeeded yet.
     """
     total = timedelta(0)
-    for schedule_id in {gap.schedule_id for gap in gaps}:
+    for schedule_id, count in Counter(gap.schedule_id for gap in gaps).items():
         usual = usual_duration(connection, schedule_id)
         if usual is None:
             return None
-        total += usual * sum(gap.schedule_id == schedule_id for gap in gaps)
+        total += usual * count
     return total
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import DAILY, sched, write_definitions
+from tests.support.database import connect
 
 BERLIN = """\
   night:
@@ -112,3 +113,111 @@ def test_waiving_needs_a_date_and_a_reason(arguments: tuple[str, ...], said: str
 
     assert (ended.code, ended.out) == (2, "")
     assert said in ended.err
+
+
+MARCH = ("--since", "2024-03-01", "--until", "2024-03-11")
+
+
+@pytest.mark.usefixtures("applied")
+def test_a_dry_run_says_kinds_time_rows_and_what_runs_one_at_a_time() -> None:
+    sched("schedules", "waive", "daily", "2024-03-05", "--reason", "no data")
+
+    document = sched("backfill", *MARCH, "--include", "waived", "--dry-run", "--json").document
+    told = sched("backfill", *MARCH, "--include", "waived", "--dry-run").err
+
+    assert document["kinds"] == {"missing": 19, "waived": 1}
+    assert (document["one_at_a_time"], document["estimate"]) == (["daily"], {"seconds": None, "rows": 80})
+    assert "daily: one at a time (overlap: queue); with --overlap allow they run at once" in told
+    assert "night: one at a time" not in told
+    assert "19 missing, 1 waived; about 80 rows" in told
+    assert "20 jobs would be made, 0 dates settled before; nothing was changed" in told
+
+
+def test_a_dry_run_estimates_by_what_the_jobs_took_before(applied: str) -> None:
+    sched("schedules", "trigger", "daily", "--date", "2024-03-01")
+    with connect(applied) as connection:
+        connection.execute(
+            "update sched.jobs set status = 'succeeded', started_at = now() - interval '90 s', completed_at = now(),"
+            " holds_overlap = false"
+        )
+
+    ended = sched("backfill", *MARCH, "--schedule", "daily", "--dry-run")
+
+    assert "about 13m30s of work, by the usual duration of these jobs" in ended.err
+
+
+@pytest.fixture
+def minutely(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A schedule with 1,440 dates a day since 2024."""
+    monkeypatch.setenv("SCHED_DSN", database)
+    text = '  often:\n    cron: "* * * * *"\n    start: 2024-01-01\n    job: test.noop\n    overlap: allow\n'
+    assert sched("apply", str(write_definitions(tmp_path, text))).code == 0
+    return database
+
+
+WEEK = ("--since", "2024-03-01", "--until", "2024-03-08")
+
+
+@pytest.mark.usefixtures("minutely")
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_very_many_dates_need_yes(more: tuple[str, ...]) -> None:
+    ended = sched("backfill", *WEEK, *more)
+
+    assert (ended.code, ended.out) == (2, "")
+    assert "this would make 10,080 jobs of 1 schedule; add --yes to make them, --dry-run to see" in ended.err
+    assert sched("backfill", "list", "--json").document == {"backfills": []}
+    assert sched("backfill", *WEEK, "--dry-run", "--json").document["inserted"] == 10080
+
+
+@pytest.mark.usefixtures("minutely")
+def test_very_many_dates_are_filled_with_yes() -> None:
+    ended = sched("backfill", *WEEK, "--yes", "--reason", "new source")
+
+    assert ended.out == "10080 jobs made by backfill 1, 0 dates settled before\n"
+
+
+@pytest.mark.usefixtures("applied")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--since", "2024-03-01", "--until", "2199-01-01"), "until 2199-01-01 lies in the future"),
+        (("--since", "2024-03-02", "--until", "2024-03-01"), "the range is empty: since 2024-03-02 is not before"),
+        (("--since", "2024-03-01", "--schedule", "dayly"), 'there is no schedule "dayly"'),
+        (("--since", "2024-03-01", "--include", "done"), '--include: "done" is not known'),
+        (("--since", "2024-03-01", "--order", "up"), '--order: "up" is not known; write one of asc, desc'),
+        (("--since", "2024-03-01", "--max-active", "0"), "--max-active: 0 is out of range"),
+        (("--since", "2024-03-01", "--payload", "[1]"), "--payload must be a JSON object"),
+        ((), "backfill needs --since, or one of its commands"),
+        (("show", "7"), "there is no backfill 7"),
+    ],
+)
+def test_a_backfill_that_makes_no_sense_is_answered(arguments: tuple[str, ...], said: str) -> None:
+    ended = sched("backfill", *arguments)
+
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err
+
+
+def test_a_watched_backfill_ends_with_its_last_job(applied: str) -> None:
+    sched("backfill", *MARCH, "--schedule", "daily")
+    with connect(applied) as connection:
+        connection.execute(
+            "update sched.jobs set status = case when id = 1 then 'dead' else 'succeeded' end, completed_at = now(),"
+            " waiting_for = null, holds_overlap = false"
+        )
+
+    ended = sched("backfill", "show", "1", "--watch")
+
+    assert ended.code == 1
+    assert ended.err == "10 of 10 ended: 1 dead, 9 succeeded\n"
+    assert ended.out.splitlines()[-1].split() == ["jobs", "1", "dead,", "9", "succeeded"]
+
+
+@pytest.mark.usefixtures("applied")
+def test_a_paused_backfill_is_not_watched_for_ever() -> None:
+    sched("backfill", *MARCH, "--schedule", "daily")
+    sched("backfill", "pause", "1")
+
+    ended = sched("backfill", "show", "1", "--watch", "--json")
+
+    assert (ended.code, ended.document["status"], ended.document["jobs"]) == (0, "paused", {"held": 10})

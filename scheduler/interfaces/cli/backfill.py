@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -39,6 +41,23 @@ app = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
 FINDINGS = 1
 MOST_ACTIVE = 10_000
+MOST_UNASKED = 10_000
+DATES_SAID = 20
+ROWS_PER_DATE = 4
+"""Its job, an attempt, the result, and either a new ledger row or an event about the old one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outlook:
+    """What a dry run says beyond the dates. ``one_at_a_time`` has overlap policies by schedule.
+
+    ``work`` is how long the jobs would run one after the other; None if that is not known.
+    """
+
+    kinds: Mapping[str, int]
+    one_at_a_time: Mapping[str, str]
+    work: timedelta | None
+    rows: int
 
 
 @app.callback()
@@ -93,7 +112,9 @@ def backfill(
     ] = None,
     reason: Reason = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be made.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, on a terminal.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask, on a terminal; needed elsewhere for over 10,000 dates.")
+    ] = False,
     dsn: Dsn = None,
     as_json: Json = False,
 ) -> None:
@@ -126,46 +147,54 @@ def backfill(
         max_active=None if max_active is None else whole(max_active, "--max-active", 1, MOST_ACTIVE),
         payload=None if payload is None else json_object(payload, "--payload"),
     )
+    outlook = None
     with connected(context, dsn) as connection:
         report = find(connection, wanted)
         if dry_run:
             result = BackfillResult(id=None, inserted=report.gaps, already=report.settled)
-            advice = list(_advice(connection, report.gaps, overlap is not None))
+            outlook = _outlook(connection, report.gaps, overlap is not None)
         else:
-            if not (yes or as_json):
-                _confirm(report)
+            if not yes:
+                _confirm(report, as_json)
             with progress("making jobs") as made:
                 result = fill_gaps(connection, report.gaps, report.settled, request, made)
     if as_json:
-        print_json(_document(result, dry_run))
-    elif dry_run:
-        _print_dry_run(result, advice)
+        print_json(_document(result, outlook))
+    elif outlook is not None:
+        _print_dry_run(result, outlook)
     else:
         _print_result(result)
     if result.key_taken or result.unfinished:
         raise typer.Exit(FINDINGS)
 
 
-def _advice(connection: Connection, gaps: Sequence[Gap], is_overlap_allowed: bool) -> Iterator[str]:
-    """How the jobs would run: which schedules one at a time, and for how long."""
+def _outlook(connection: Connection, gaps: Sequence[Gap], is_overlap_allowed: bool) -> _Outlook:
     from scheduler.services.backfill import estimated_time
     from scheduler.storage.status import list_schedules
 
     names = {gap.schedule for gap in gaps}
-    for line in list_schedules(connection) if names and not is_overlap_allowed else ():
-        overlap = line.definition["overlap"]
-        if line.name in names and overlap != "allow":
-            yield f"{line.name}: one at a time (overlap: {overlap}); with --overlap allow they run at once"
-    estimate = estimated_time(connection, gaps) if gaps else None
-    if estimate is not None:
-        yield f"about {format_duration(estimate)} of work, by the usual duration of these jobs"
+    lines = list_schedules(connection) if names and not is_overlap_allowed else ()
+    overlaps = {line.name: line.definition["overlap"] for line in lines if line.name in names}
+    return _Outlook(
+        kinds=Counter(gap.kind.value for gap in gaps),
+        one_at_a_time={name: overlap for name, overlap in overlaps.items() if overlap != "allow"},
+        work=estimated_time(connection, gaps) if gaps else None,
+        rows=ROWS_PER_DATE * len(gaps),
+    )
 
 
-def _confirm(report: GapReport) -> None:
-    """Ask before making jobs, where somebody is there to answer."""
-    if not report.gaps or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return
+def _confirm(report: GapReport, as_json: bool) -> None:
+    """Ask before making jobs where somebody is there to answer; elsewhere refuse very many."""
     counts = Counter(gap.schedule for gap in report.gaps)
+    if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if len(report.gaps) > MOST_UNASKED:
+            raise ConfigError(
+                f"this would make {len(report.gaps):,} jobs of {counted(len(counts), 'schedule')}; "
+                "add --yes to make them, --dry-run to see what they are, or narrow it with --until and --schedule"
+            )
+        return
+    if not report.gaps:
+        return
     for name, count in counts.most_common(10):
         say(f"  {count} of {name}")
     if not typer.confirm(f"Make {counted(len(report.gaps), 'job')}?", err=True):
@@ -173,22 +202,38 @@ def _confirm(report: GapReport) -> None:
         raise typer.Exit
 
 
-def _document(result: BackfillResult, dry_run: bool) -> dict[str, Any]:
-    return {
+def _document(result: BackfillResult, outlook: _Outlook | None) -> dict[str, Any]:
+    document = {
         "inserted": len(result.inserted),
         "already": result.already,
         "logical_dates": [dated(gap) for gap in result.inserted],
         "unfinished": [dated(gap) for gap in result.unfinished],
         "key_taken": [dated(gap) for gap in result.key_taken],
-        "dry_run": dry_run,
+        "dry_run": outlook is not None,
         "backfill": result.id,
     }
+    if outlook is not None:
+        document |= {
+            "kinds": dict(outlook.kinds),
+            "one_at_a_time": sorted(outlook.one_at_a_time),
+            "estimate": {"seconds": outlook.work, "rows": outlook.rows},
+        }
+    return document
 
 
-def _print_dry_run(result: BackfillResult, advice: Sequence[str]) -> None:
-    print_dates([(gap.schedule, gap.logical_date) for gap in result.inserted], ("schedule", "logical date"))
-    for line in advice:
-        say(line)
+def _print_dry_run(result: BackfillResult, outlook: _Outlook) -> None:
+    print_dates(
+        [(gap.schedule, gap.logical_date, gap.kind) for gap in result.inserted], ("schedule", "logical date", "kind")
+    )
+    for name, overlap in sorted(outlook.one_at_a_time.items()):
+        say(f"{name}: one at a time (overlap: {overlap}); with --overlap allow they run at once")
+    if outlook.work is not None:
+        say(f"about {format_duration(outlook.work)} of work, by the usual duration of these jobs")
+    elif result.inserted:
+        say("how long it takes is unknown: a schedule has no job that succeeded yet")
+    if result.inserted:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(outlook.kinds.items()))
+        say(f"{kinds}; about {outlook.rows:,} rows")
     say(
         f"{counted(len(result.inserted), 'job')} would be made, {counted(result.already, 'date')} settled before; "
         "nothing was changed"
@@ -196,9 +241,14 @@ def _print_dry_run(result: BackfillResult, advice: Sequence[str]) -> None:
 
 
 def _print_result(result: BackfillResult) -> None:
-    for gap in result.key_taken:
-        say(f"{gap.schedule} {instant_text(gap.logical_date)}: its idempotency key belongs to another job")
-    for gap in result.unfinished:
-        say(f"{gap.schedule} {instant_text(gap.logical_date)}: its job is unfinished, so it is not run again")
+    _say_each(result.key_taken, "its idempotency key belongs to another job")
+    _say_each(result.unfinished, "its job is unfinished, so it is not run again")
     name = "" if result.id is None else f" by backfill {result.id}"
     print_line(f"{counted(len(result.inserted), 'job')} made{name}, {counted(result.already, 'date')} settled before")
+
+
+def _say_each(gaps: Sequence[Gap], why: str) -> None:
+    for gap in gaps[:DATES_SAID]:
+        say(f"{gap.schedule} {instant_text(gap.logical_date)}: {why}")
+    if len(gaps) > DATES_SAID:
+        say(f"and {len(gaps) - DATES_SAID} more: {why}")

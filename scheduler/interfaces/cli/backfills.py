@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from scheduler.interfaces.cli.options import LARGEST_ID, Dsn, Json, Reason, number, whole
-from scheduler.interfaces.cli.output import counted, print_facts, print_json, print_line, print_table
+from scheduler.interfaces.cli.output import counted, print_facts, print_json, print_line, print_table, progress, say
 from scheduler.interfaces.cli.session import by, connected
 
 if TYPE_CHECKING:
     from scheduler.storage.backfills import BackfillRow
+    from scheduler.storage.database import Connection
 
 app = typer.Typer(rich_markup_mode=None)
 
+FINDINGS = 1
 LIST_LIMIT = 10_000
+WATCH_SECONDS = 1.0
 
 BackfillId = Annotated[int, typer.Argument(metavar="ID", parser=number, help="The number of a backfill.")]
 
@@ -49,22 +54,31 @@ def list_all(
 
 
 @app.command("show")
-def show(context: typer.Context, backfill: BackfillId, dsn: Dsn = None, as_json: Json = False) -> None:
-    """Show one backfill, and where its jobs stand.
+def show(
+    context: typer.Context,
+    backfill: BackfillId,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow it until nothing of it is left to run.")] = False,
+    dsn: Dsn = None,
+    as_json: Json = False,
+) -> None:
+    """Show one backfill, and where its jobs stand. With --watch, exit code 1 if some of them died.
 
     \b
       sched backfill show 3
+      sched backfill show 3 --watch
     """
     from scheduler.services.backfill import show_backfill
 
     whole(backfill, "ID", 1, LARGEST_ID)
     with connected(context, dsn) as connection:
-        found = show_backfill(connection, backfill)
+        found = _watch(connection, backfill) if watch else show_backfill(connection, backfill)
     if as_json:
         print_json(asdict(found))
     else:
         facts = asdict(found) | {"schedules": _names(found), "kinds": ", ".join(found.kinds), "jobs": _counts(found)}
         print_facts({name.replace("_", " "): value for name, value in facts.items()})
+    if watch and found.jobs.get("dead"):
+        raise typer.Exit(FINDINGS)
 
 
 @app.command("pause")
@@ -116,6 +130,25 @@ def _steer(
         print_json({"backfill": backfill, "status": steered.outcome, "jobs": steered.jobs})
     else:
         print_line(f"backfill {backfill}: {steered.outcome}, {counted(steered.jobs, 'job')} concerned")
+
+
+def _watch(connection: Connection, backfill: int) -> BackfillRow:
+    """Follow a backfill until its jobs are final, or held because it is paused: a bar, or lines where there is none."""
+    from scheduler.core.models import FINAL_STATUSES
+    from scheduler.services.backfill import show_backfill
+
+    said = None
+    with progress(f"backfill {backfill}") as follow:
+        while True:
+            found = show_backfill(connection, backfill)
+            ended = sum(found.jobs.get(status, 0) for status in FINAL_STATUSES)
+            total = sum(found.jobs.values())
+            follow(ended, total)
+            if not sys.stderr.isatty() and (line := f"{ended} of {total} ended: {_counts(found)}") != said:
+                say(said := line)
+            if found.status != "filling" and ended + found.jobs.get("held", 0) == total:
+                return found
+            time.sleep(WATCH_SECONDS)
 
 
 def _names(row: BackfillRow) -> str:
