@@ -1,6 +1,6 @@
 -- Enqueue one job, in the caller's transaction. Returns its id and whether it was created: an idempotency key that
 -- exists already returns the job that has it. p_run_at in the future makes it `scheduled`; a limit without a free
--- slot makes it `waiting`.
+-- slot makes it `waiting`. Lock order: the limit's key, then the job.
 create or replace function sched.enqueue(
   p_job_type text, p_payload jsonb default '{}', p_queue text default 'default', p_priority integer default 100,
   p_run_at timestamptz default null, p_idempotency_key text default null, p_limit_key text default null,
@@ -15,6 +15,9 @@ begin
   if p_limit_key is not null and not exists (select from sched.limits l where l.key = p_limit_key) then
     raise exception 'limit "%" is not defined: add it under "limits:" in a definition file and apply', p_limit_key
       using errcode = 'invalid_parameter_value';
+  end if;
+  if p_limit_key is not null and not v_is_future then
+    perform sched.lock_keys(array[p_limit_key]);
   end if;
   insert into sched.jobs (job_type, payload, queue, priority, status, waiting_for, available_at, idempotency_key,
                           limit_key, max_attempts, timeout)
@@ -34,6 +37,71 @@ begin
     perform sched.wake(array[p_queue]);
   end if;
   return query select v_id, true;
+end
+$$;
+
+-- Enqueue many jobs at once, in the caller's transaction: a JSON array of objects with job_type and, where they differ
+-- from the defaults of sched.enqueue, payload, queue, priority, run_at, idempotency_key, limit_key, max_attempts and
+-- timeout. One row per object, in order: the job's id, and whether it was created; of two objects with the same key
+-- only the first is. Lock order: the limits' keys, then the jobs.
+create or replace function sched.enqueue_many(p_jobs jsonb) returns table (id bigint, is_created boolean)
+language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+  v_keys text[];
+  v_unknown text;
+  v_ids bigint[];
+  v_created bigint[];
+  v_queues text[];
+begin
+  select array_agg(distinct w.limit_key) into v_keys
+  from jsonb_to_recordset(p_jobs) as w (limit_key text)
+  where w.limit_key is not null;
+  if v_keys is not null then
+    select k into v_unknown from unnest(v_keys) as k where not exists (select from sched.limits l where l.key = k);
+    if v_unknown is not null then
+      raise exception 'limit "%" is not defined: add it under "limits:" in a definition file and apply', v_unknown
+        using errcode = 'invalid_parameter_value';
+    end if;
+    perform sched.lock_keys(v_keys);
+  end if;
+
+  -- Ids are drawn first, so that each object knows whether it became the job with its id.
+  select array_agg(nextval(pg_get_serial_sequence('sched.jobs', 'id'))) into v_ids
+  from generate_series(1, jsonb_array_length(p_jobs));
+  with inserted as (
+    insert into sched.jobs (id, job_type, payload, queue, priority, status, waiting_for, available_at, idempotency_key,
+                            limit_key, max_attempts, timeout)
+    overriding system value
+    select v_ids[w.ordinal], w.job_type, coalesce(w.payload, '{}'), coalesce(w.queue, 'default'),
+           coalesce(w.priority, 100),
+           case when w.run_at > clock_timestamp() then 'scheduled'
+                when w.limit_key is not null then 'waiting'
+                else 'pending' end,
+           case when w.run_at > clock_timestamp() then null else w.limit_key end,
+           coalesce(w.run_at, clock_timestamp()), w.idempotency_key, w.limit_key, coalesce(w.max_attempts, 5), w.timeout
+    from rows from (jsonb_to_recordset(p_jobs) as (
+           job_type text, payload jsonb, queue text, priority integer, run_at timestamptz, idempotency_key text,
+           limit_key text, max_attempts integer, timeout interval
+         )) with ordinality
+      as w (job_type, payload, queue, priority, run_at, idempotency_key, limit_key, max_attempts, timeout, ordinal)
+    order by w.ordinal
+    on conflict do nothing
+    returning id, queue, status
+  )
+  select array_agg(i.id), array_agg(distinct i.queue) filter (where i.status = 'pending') into v_created, v_queues
+  from inserted i;
+  perform sched.admit(v_keys);
+  if v_queues is not null then
+    perform sched.wake(v_queues);
+  end if;
+
+  return query
+  select coalesce(c.id, (select j.id from sched.jobs j where j.idempotency_key = w.value ->> 'idempotency_key')),
+         c.id is not null
+  from jsonb_array_elements(p_jobs) with ordinality as w (value, ordinal)
+  left join unnest(v_created) as c (id) on c.id = v_ids[w.ordinal]
+  order by w.ordinal;
 end
 $$;
 

@@ -48,3 +48,8 @@ select exists (
     select from sched.jobs j
     where j.status = 'scheduled' and j.available_at <= clock_timestamp() and j.queue = any (%(queues)s::text[]))
   or sched.admissible_keys() is not null;
+
+-- name: jobs_enqueue_many
+-- Enqueue jobs in the caller's transaction; one row per object, in order: see sched.enqueue_many.
+select e.id, e.is_created
+from sched.enqueue_many(%(jobs)s::jsonb) e;
