@@ -134,6 +134,7 @@ def look(here: Connection, there: Connection) -> Survey:
         raise PgCronMissing(_how_to_create(cron))
     version = parse_version(cron.installed)
     _require_version(version, facts.database, cron.database)
+    _require_one_role(facts, cron)
     _require_grants(here, there, facts, cron)
     found = installed_jobs(there, job_name("%", facts.database))
     return Survey(
@@ -248,6 +249,15 @@ def _require_version(version: Version, database: str, cron_database: str) -> Non
         raise PgCronMissing(
             f"pg_cron {version} only runs jobs in its own database, {cron_database}; for {database} it takes "
             f"{IN_DATABASE_SINCE}, or cron.database_name = '{database}'"
+        )
+
+
+def _require_one_role(facts: ServerFacts, cron: ServerFacts) -> None:
+    """Jobs run as the role that schedules them, so that is the role whose rights here have to be looked at."""
+    if facts.role != cron.role:
+        raise StorageError(
+            f"--cron-dsn connects as {quoted_identifier(cron.role)} and --dsn as {quoted_identifier(facts.role)}: the "
+            "jobs run as the role that installs them, so connect to both as that one"
         )
 
 

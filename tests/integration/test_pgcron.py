@@ -423,6 +423,15 @@ def test_a_cron_dsn_of_another_server_is_refused(cluster: Cluster, dsn: str, ser
     assert "leads to another server" in done.err
 
 
+def test_two_roles_are_refused_because_jobs_run_as_the_one_that_installs_them(
+    cluster: Cluster, dsn: str, database: str
+) -> None:
+    role = plain_role(cluster, database)
+    done = install(dsn, "--cron-dsn", cluster.dsn(user=role))
+    assert done.code == 3
+    assert f"--cron-dsn connects as {role} and --dsn as postgres" in done.err
+
+
 def test_settings_that_1_4_gets_wrong_are_warned_of() -> None:
     settings = {
         "cron.use_background_workers": "on",

@@ -144,6 +144,8 @@ def _install(here: Connection, database: Database, given: Database | None, actor
         + (f"{len(installed.changed)} jobs changed" if installed.changed else "nothing to change")
     )
     print_line(f"{planned} dates planned; {_horizon_text(installed.state)}")
+    if installed.changed:
+        say('whether pg_cron may connect shows after its first beat: "sched install-pg-cron --check"')
 
 
 def _check(here: Connection, database: Database, given: Database | None, as_json: bool) -> None:
