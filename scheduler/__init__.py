@@ -1,3 +1,50 @@
-"""sched: recurring work on PostgreSQL, decided once per logical date. Public names only."""
+"""sched: recurring work on PostgreSQL, decided once per logical date. Public names only.
+
+They are imported when first used, so that ``import scheduler`` costs nothing and nobody loads a driver for ``firings``.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scheduler.core.occurrences import firings as firings
+    from scheduler.errors import DefinitionError as DefinitionError
+    from scheduler.handlers import Cancel as Cancel
+    from scheduler.handlers import Discard as Discard
+    from scheduler.handlers import Hold as Hold
+    from scheduler.handlers import Job as Job
+    from scheduler.handlers import LeaseLost as LeaseLost
+    from scheduler.handlers import Retry as Retry
+    from scheduler.handlers import handler as handler
+    from scheduler.services.enqueue import enqueue as enqueue
 
 __version__ = "0.1.0"
+
+_PLACES = {
+    "Cancel": "scheduler.handlers",
+    "DefinitionError": "scheduler.errors",
+    "Discard": "scheduler.handlers",
+    "Hold": "scheduler.handlers",
+    "Job": "scheduler.handlers",
+    "LeaseLost": "scheduler.handlers",
+    "Retry": "scheduler.handlers",
+    "enqueue": "scheduler.services.enqueue",
+    "firings": "scheduler.core.occurrences",
+    "handler": "scheduler.handlers",
+}
+
+__all__ = ["__version__", *_PLACES]
+
+
+if not TYPE_CHECKING:  # with it, a type checker would believe in any name
+
+    def __getattr__(name: str) -> object:
+        place = _PLACES.get(name)
+        if place is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(place), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES})
