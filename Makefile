@@ -13,7 +13,7 @@ PYTEST := $(PYTHON_IN_VENV) -m pytest -o cache_dir="$(VENV)/cache/pytest"
 export HYPOTHESIS_STORAGE_DIRECTORY := $(VENV)/cache/hypothesis
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo docs bench db oracle bench-time lock
+.PHONY: help setup check test demo docs bench db oracle bench-time bench-fire lock schema
 
 # Folders with tests; a new one is found by itself. Acceptance and benchmarks measure time, so they run on their own.
 FOLDERS := $(patsubst %/,%,$(sort $(dir $(wildcard tests/*/test_*.py))))
@@ -54,6 +54,10 @@ bench-time: ## how long the arithmetic of dates takes
 	@$(SETUP) dev
 	$(PYTHON_IN_VENV) -m tests.benchmarks.bench_time
 
+bench-fire: ## how fast dates are fired and filled, beside bare inserts of the same rows
+	@$(SETUP) dev
+	$(PYTHON_IN_VENV) -m tests.benchmarks.bench_fire
+
 oracle: ## compare our dates with those of an independent implementation
 	@$(SETUP) dev
 	$(PYTHON_IN_VENV) -m tests.oracle
@@ -61,6 +65,10 @@ oracle: ## compare our dates with those of an independent implementation
 db: ## psql on the embedded PostgreSQL of this directory
 	@$(SETUP) demo
 	@repository=$$(pwd) && cd "$$(sh scripts/workplace.sh "$(VENV)")" && $(PYTHON_IN_VENV) "$$repository/scripts/db.py"
+
+schema: ## write sql/schema.sql from the migrations
+	@$(SETUP) dev
+	$(PYTHON_IN_VENV) -m tests.support.schema_dump
 
 lock: ## pin all dependencies anew, by hash
 	@$(SETUP) dev

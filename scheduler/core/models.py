@@ -244,7 +244,8 @@ class Definition:
     """One schedule as its author wrote it, with defaults filled in.
 
     ``job_type`` names a registered handler, or is ``run.shell``, ``run.http``, ``run.sql`` with its settings in
-    ``run``. ``file`` is where it was read, relative to the folder; it is not part of the definition's identity.
+    ``run`` under the kind: ``{"shell": {"script": "..."}}``. ``file`` is where it was read, relative to the folder; it
+    is not part of the definition's identity.
     """
 
     name: str

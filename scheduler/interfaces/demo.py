@@ -24,7 +24,7 @@ FURTHER = (
     "sched status",
     f"sched jobs list --schedule {EXAMPLE}",
     "sched gaps --since 2026-01-01",
-    f"sched preview schedules --name {EXAMPLE}",
+    f"sched preview {EXAMPLE}",
     "sched up --app scheduler.examples.documents",
 )
 

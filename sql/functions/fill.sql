@@ -20,9 +20,14 @@ declare
   v_own_key text;
   v_keys text[];
   v_queues text[];
-  v_ids integer[];
-  v_dates timestamptz[];
   v_outcomes text[];
+  v_generations smallint[];
+  v_states text[];
+  v_reasons text[];
+  v_decided timestamptz[];
+  v_filled_ids integer[];
+  v_filled_dates timestamptz[];
+  v_job_ids bigint[];
 begin
   perform sched.take_pass_lock();
   select f.* into strict b from sched.backfills f where f.id = p_backfill_id for update;
@@ -43,94 +48,99 @@ begin
   v_keys := array_remove(v_keys, null);
   perform sched.lock_keys(v_keys);
 
-  -- What can be filled. Decided first and kept in arrays, so that each later step is one plain join by key.
-  with asked as (
-    select d.*
-    from unnest(p_ids, p_logical_dates, p_walls, p_folds, p_revisions, p_local_dates, p_interval_starts)
-      as d (schedule_id, logical_date, wall, fold, revision, local_date, interval_start)
-  )
-  select array_agg(a.schedule_id), array_agg(a.logical_date), array_agg(
-    case
-      when a.logical_date <= s.ledger_from then 'already'
-      when o.state is null then
-        case when a.wall is not null and exists (
-          select from sched.occurrences w
-          where w.schedule_id = a.schedule_id and w.wall = a.wall and w.fold = a.fold and w.revision = a.revision)
-        then 'already' end
-      when not o.state = any (p_states) or (o.state = 'planned' and o.due_at > p_now) then 'already'
-      when o.state = 'enqueued' and exists (
-        select from sched.jobs j
-        where j.id = o.job_id and j.status in ('scheduled', 'waiting', 'pending', 'running', 'held')) then 'unfinished'
-    end)
-  into v_ids, v_dates, v_outcomes
-  from asked a
-  join sched.schedules s on s.id = a.schedule_id
-  left join sched.occurrences o on o.schedule_id = a.schedule_id and o.logical_date = a.logical_date;
-
-  return query
-  with wanted as (
-    select a.*, f.outcome, o.state as old_state, o.reason as old_reason, o.decided_at as old_decided_at,
-           coalesce(o.generation, 1) + (coalesce(o.state, '') = 'enqueued')::integer as generation
-    from unnest(p_ids, p_revisions, p_logical_dates, p_due_ats, p_walls, p_folds, p_local_dates, p_interval_starts)
-      as a (schedule_id, revision, logical_date, due_at, wall, fold, local_date, interval_start)
-    join unnest(v_ids, v_dates, v_outcomes) as f (schedule_id, logical_date, outcome)
-      on f.schedule_id = a.schedule_id and f.logical_date = a.logical_date
+  -- What can be filled, decided first and kept in arrays beside those of the parameters, so that each later step is
+  -- one plain join by key: the planner cannot know how many rows a step before it has.
+  select array_agg(d.outcome order by d.n), array_agg(d.generation order by d.n), array_agg(d.state order by d.n),
+         array_agg(d.reason order by d.n), array_agg(d.decided_at order by d.n)
+  into v_outcomes, v_generations, v_states, v_reasons, v_decided
+  from (
+    select a.n, o.state, o.reason, o.decided_at,
+           (coalesce(o.generation, 1) + (coalesce(o.state, '') = 'enqueued')::integer)::smallint as generation,
+           case
+             when a.logical_date <= s.ledger_from then 'already'
+             when o.state is null then
+               case when a.wall is not null and exists (
+                 select from sched.occurrences w
+                 where w.schedule_id = a.schedule_id and w.wall = a.wall and w.fold = a.fold and w.revision = a.revision)
+               then 'already' end
+             when not o.state = any (p_states) or (o.state = 'planned' and o.due_at > p_now) then 'already'
+             when o.state = 'enqueued' and exists (
+               select from sched.jobs j
+               where j.id = o.job_id and j.status in ('scheduled', 'waiting', 'pending', 'running', 'held'))
+             then 'unfinished'
+           end as outcome
+    from unnest(p_ids, p_revisions, p_logical_dates, p_walls, p_folds)
+      with ordinality as a (schedule_id, revision, logical_date, wall, fold, n)
+    join sched.schedules s on s.id = a.schedule_id
     left join sched.occurrences o on o.schedule_id = a.schedule_id and o.logical_date = a.logical_date
-  ), inserted as (
-    insert into sched.jobs (
-      job_type, run, payload, status, waiting_for, origin, queue, priority, max_attempts, timeout, retry_base,
-      retry_max, retry_jitter, idempotency_key, schedule_id, schedule, logical_date, generation, interval_start,
-      interval_end, revision, backfill_id, overlap_key, limit_key, wait_order)
-    select r.job_type, r.run, r.payload || coalesce(b.payload, '{}'),
-           case when w.key is null then 'pending' else 'waiting' end, w.key, 'backfill', r.queue, b.priority,
-           r.max_attempts, r.timeout, r.retry_base, r.retry_max, r.retry_jitter, k.key, s.id, s.name, d.logical_date,
-           d.generation, d.interval_start, d.logical_date, d.revision, b.id, w.overlap_key, r.limit_key,
-           extract(epoch from d.logical_date) * case when b.is_descending then -1 else 1 end
-    from wanted d
-    join sched.schedules s on s.id = d.schedule_id
-    join sched.schedule_revisions r on r.schedule_id = d.schedule_id and r.revision = d.revision
-    cross join lateral (
-      select sched.occurrence_key(r.key_template, s.name, d.logical_date, d.local_date, d.interval_start, d.generation)
-        as key) k
-    cross join lateral (
-      select o.overlap_key, sched.first_key(o.overlap_key, r.limit_key) as key
-      from (select case when r.overlap <> 'allow' and not b.is_overlap_allowed then sched.overlap_key(s.id)
-                        else v_own_key end as overlap_key) o) w
-    where d.outcome is null and not exists (select from sched.job_results x where x.key = k.key)
-    order by case when b.is_descending then d.logical_date end desc, d.logical_date, d.schedule_id
-    on conflict do nothing
-    returning id, schedule_id, logical_date
-  ), recorded as (
+  ) d;
+
+  insert into sched.jobs (
+    job_type, run, payload, status, waiting_for, origin, queue, priority, max_attempts, timeout, retry_base,
+    retry_max, retry_jitter, idempotency_key, schedule_id, schedule, logical_date, generation, interval_start,
+    interval_end, revision, backfill_id, overlap_key, limit_key, wait_order)
+  select r.job_type, r.run, r.payload || coalesce(b.payload, '{}'),
+         case when w.key is null then 'pending' else 'waiting' end, w.key, 'backfill', r.queue, b.priority,
+         r.max_attempts, r.timeout, r.retry_base, r.retry_max, r.retry_jitter, k.key, s.id, s.name, d.logical_date,
+         d.generation, d.interval_start, d.logical_date, d.revision, b.id, w.overlap_key, r.limit_key,
+         extract(epoch from d.logical_date) * case when b.is_descending then -1 else 1 end
+  from unnest(p_ids, p_revisions, p_logical_dates, p_local_dates, p_interval_starts, v_outcomes, v_generations)
+    as d (schedule_id, revision, logical_date, local_date, interval_start, outcome, generation)
+  join sched.schedules s on s.id = d.schedule_id
+  join sched.schedule_revisions r on r.schedule_id = d.schedule_id and r.revision = d.revision
+  cross join lateral (
+    select sched.occurrence_key(r.key_template, s.name, d.logical_date, d.local_date, d.interval_start, d.generation)
+      as key) k
+  cross join lateral (
+    select o.overlap_key, sched.first_key(o.overlap_key, r.limit_key) as key
+    from (select case when r.overlap <> 'allow' and not b.is_overlap_allowed then sched.overlap_key(s.id)
+                      else v_own_key end as overlap_key) o) w
+  where d.outcome is null and not exists (select from sched.job_results x where x.key = k.key)
+  order by case when b.is_descending then d.logical_date end desc, d.logical_date, d.schedule_id
+  on conflict do nothing;
+
+  with recorded as (
     insert into sched.occurrences as t (
       schedule_id, revision, logical_date, due_at, wall, fold, local_date, interval_start, generation,
       state, reason, decided_at, decided_by, job_id)
     select d.schedule_id, d.revision, d.logical_date, d.due_at, d.wall, d.fold, d.local_date, d.interval_start,
-           d.generation, 'enqueued', 'backfill', p_now, b.actor, i.id
-    from wanted d
-    join inserted i on i.schedule_id = d.schedule_id and i.logical_date = d.logical_date
+           d.generation, 'enqueued', 'backfill', p_now, b.actor, j.id
+    from unnest(p_ids, p_revisions, p_logical_dates, p_due_ats, p_walls, p_folds, p_local_dates, p_interval_starts,
+                v_outcomes, v_generations)
+      as d (schedule_id, revision, logical_date, due_at, wall, fold, local_date, interval_start, outcome, generation)
+    join sched.jobs j
+      on j.schedule_id = d.schedule_id and j.logical_date = d.logical_date and j.generation = d.generation
+    where d.outcome is null and j.backfill_id = b.id
     on conflict on constraint occurrences_pkey do update
     set state = 'enqueued', reason = 'backfill', decided_at = p_now, decided_by = b.actor,
         job_id = excluded.job_id, generation = excluded.generation
-    returning t.schedule_id
-  ), noted as (
-    insert into sched.events (kind, schedule_id, logical_date, job_id, actor, reason, details)
-    select case when d.old_state = 'enqueued' then 'superseded' else 'backfilled' end, d.schedule_id, d.logical_date,
-           i.id, b.actor, d.old_reason,
-           jsonb_build_object('was', d.old_state, 'decided_at', d.old_decided_at, 'backfill', b.id)
-    from wanted d
-    join inserted i on i.schedule_id = d.schedule_id and i.logical_date = d.logical_date
-    where d.old_state is not null
+    returning t.schedule_id, t.logical_date, t.job_id
   )
-  select d.schedule_id, d.logical_date,
-         case when i.id is not null then 'inserted' else coalesce(d.outcome, 'key_taken') end
-  from wanted d
-  left join inserted i on i.schedule_id = d.schedule_id and i.logical_date = d.logical_date;
+  select array_agg(r.schedule_id), array_agg(r.logical_date), array_agg(r.job_id)
+  into v_filled_ids, v_filled_dates, v_job_ids
+  from recorded r;
+
+  insert into sched.events (kind, schedule_id, logical_date, job_id, actor, reason, details)
+  select case when d.state = 'enqueued' then 'superseded' else 'backfilled' end, d.schedule_id, d.logical_date,
+         f.job_id, b.actor, d.reason,
+         jsonb_build_object('was', d.state, 'decided_at', d.decided_at, 'backfill', b.id)
+  from unnest(p_ids, p_logical_dates, v_states, v_reasons, v_decided)
+    as d (schedule_id, logical_date, state, reason, decided_at)
+  join unnest(v_filled_ids, v_filled_dates, v_job_ids) as f (schedule_id, logical_date, job_id)
+    on f.schedule_id = d.schedule_id and f.logical_date = d.logical_date
+  where d.state is not null;
 
   if b.status = 'paused' then
     perform sched.hold_backfill(b.id);
   end if;
   perform sched.admit(v_keys);
   perform sched.wake(v_queues);
+  return query
+  select d.schedule_id, d.logical_date,
+         case when f.schedule_id is not null then 'inserted' else coalesce(d.outcome, 'key_taken') end
+  from unnest(p_ids, p_logical_dates, v_outcomes) as d (schedule_id, logical_date, outcome)
+  left join unnest(v_filled_ids, v_filled_dates) as f (schedule_id, logical_date)
+    on f.schedule_id = d.schedule_id and f.logical_date = d.logical_date;
 end
 $$;
 

@@ -97,7 +97,6 @@ SHELL = """\
 """
 
 
-@pytest.mark.xfail(strict=True, reason="files store {script: ...} in run, the executors expect {shell: {script: ...}}")
 def test_a_shell_job_from_a_file_runs(database: str, tmp_path: Path) -> None:
     sched("apply", str(write_definitions(tmp_path, SHELL)), "--dsn", database)
     sched("schedules", "trigger", "hello", "--date", "2024-03-05", "--dsn", database)

@@ -1,7 +1,7 @@
 """``sql/schema.sql``: the migrated schema as columns, constraints and indexes, committed so that drift is seen.
 
-``python -m tests.support.schema_dump DSN`` writes it, with ``--check`` compares. Made from the catalogue, in a fixed
-order, so that it does not depend on the server's release.
+``python -m tests.support.schema_dump`` writes it, with ``--check DSN`` it is compared with a migrated database. Made
+from the catalogue, in a fixed order, so that it does not depend on the server's release.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.support.database import connect
+from tests.support.cluster import available_servers
+from tests.support.database import TEMPLATE, Servers, connect
 
 FILE = Path(__file__).parents[2] / "sql" / "schema.sql"
 
@@ -54,11 +55,14 @@ def schema_text(dsn: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write or compare; 1 when the committed dump differs."""
-    text = schema_text(arguments[-1])
-    if "--check" not in arguments:
-        FILE.write_text(text, encoding="utf-8")
+    if not arguments:
+        servers = Servers()
+        try:
+            FILE.write_text(schema_text(servers.get(next(iter(available_servers()))).dsn(TEMPLATE)), encoding="utf-8")
+        finally:
+            servers.close()
         return 0
-    if FILE.exists() and FILE.read_text(encoding="utf-8") == text:
+    if FILE.exists() and FILE.read_text(encoding="utf-8") == schema_text(arguments[-1]):
         return 0
     print('sql/schema.sql is not what the migrations make; run "make schema"')
     return 1

@@ -66,7 +66,7 @@ FULL = Definition(
         jitter=timedelta(minutes=5),
     ),
     job_type="run.shell",
-    run={"script": "echo", "env": {"A": {"from_env": "B"}}},
+    run={"shell": {"script": "echo", "env": {"A": {"from_env": "B"}}}},
     description="Pull",
     payload={"b": [1, 2.5, None, True, "x"], "a": {}},
     idempotency_key="{schedule}:{local_date}",
@@ -108,7 +108,7 @@ def test_the_stored_form_is_written_out() -> None:
             "jitter": "PT300S",
         },
         "job": "run.shell",
-        "run": {"script": "echo", "env": {"A": {"from_env": "B"}}},
+        "run": {"shell": {"script": "echo", "env": {"A": {"from_env": "B"}}}},
         "payload": {"b": [1, 2.5, None, True, "x"], "a": {}},
         "idempotency_key": "{schedule}:{local_date}",
         "queue": "fast",
@@ -179,7 +179,7 @@ def test_the_hash_is_the_same_in_every_process() -> None:
     assert definition_hash(FULL) == HASH
 
 
-HASH = "c445f59434dc72a1c5135a928ffa9d8c9ae57ae6a024a921b15f454b050d1cb2"
+HASH = "50755b4f883d0e3d12d02f240a5318ad2f8f81fc67750d556e2ae714c96db371"
 
 
 def test_a_newer_holidays_package_with_the_same_days_changes_no_hash() -> None:

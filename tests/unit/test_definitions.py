@@ -289,7 +289,7 @@ def test_start_is_read_in_the_zone_of_the_schedule(load: Load, zone: str, text: 
 )
 def test_run_becomes_a_job_type_and_its_settings(load: Load, fields: str, job_type: str, run: object) -> None:
     definition = one(load, f"every: 1h\n{fields}")
-    assert (definition.job_type, definition.run) == (job_type, run)
+    assert (definition.job_type, definition.run) == (job_type, {job_type.removeprefix("run."): run})
 
 
 CALENDARS = """\

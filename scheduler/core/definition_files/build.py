@@ -118,7 +118,7 @@ def _definition(written: Written, timings: Timings) -> Definition | None:
 
 
 def _work(written: Written) -> tuple[str, Mapping[str, Any] | None]:
-    """The job type, and the settings of a built-in one."""
+    """The job type, and for a built-in one its kind and settings: ``{"shell": {...}}``."""
     schedule = written.schedule
     if {"job", "run"} <= written.keys:
         written.report("run", "stands beside job: keep one of the two", at_key=True)
@@ -133,7 +133,7 @@ def _work(written: Written) -> tuple[str, Mapping[str, Any] | None]:
     shell = schedule.run.shell
     if shell and (shell.script is None) == (shell.command is None):
         written.report("run", "needs either script (text) or command (a list of program and arguments)", "shell")
-    return f"run.{given[0]}", _stored(written, "run", _settings(schedule.run), given[0])
+    return f"run.{given[0]}", {given[0]: _stored(written, "run", _settings(schedule.run), given[0])}
 
 
 def _settings(run: RunModel) -> dict[str, Any]:
