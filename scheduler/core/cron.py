@@ -7,7 +7,8 @@ schedule's name: the same on every machine and in every release. ``@daily`` and 
 
 Two choices that other tools make differently: the day fields are joined by OR only when neither begins with ``*``,
 and a rule follows elapsed time (is *wild*) when its minute or hour field begins with ``*``; both as in Debian's cron.
-croniter and cronsim check this module in the tests, they decide nothing here: docs/decisions/0008.
+croniter and cronsim check this module in the tests; croniter also gives lint a second reading, so that people who come
+from tools built on it are told where it differs. They decide nothing here: docs/decisions/0008.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import lru_cache
 from typing import NoReturn
 
@@ -402,3 +404,37 @@ def _step_warning(spec: _Field, item: str) -> str | None:
             f"so it is not every {step} {spec.unit}"
         )
     return None
+
+
+_PEER_YEARS = 50
+"""How far croniter looks for a next date; it walks, so that this bounds its time."""
+
+_ONE_VALUE = re.compile(r"(?:^|[ ,])((\w+)-\2(?:/[0-9]+)?)(?=[ ,]|$)", re.IGNORECASE)
+
+
+def croniter_dates(expression: str, after: datetime, count: int) -> list[datetime] | None:
+    """The first dates after an instant, in its zone, as croniter reads a normalised expression.
+
+    None if it refuses the text or finds too few dates. Only for telling people about a difference.
+    """
+    from croniter import CroniterError, croniter  # not when modules load: only lint asks, and it takes a while
+
+    try:
+        dates = croniter(expression, after, max_years_between_matches=_PEER_YEARS)
+        return [dates.get_next(datetime) for _ in range(count)]
+    except CroniterError:
+        return None
+
+
+def croniter_reading(fields: CronFields) -> str:
+    """Why croniter finds other dates than we do, as far as its ways are known; a clause that begins with "it"."""
+    one_value = _ONE_VALUE.search(fields.expression)
+    if one_value:
+        step = one_value[1].partition("/")[2]
+        return f'it takes "{one_value[1]}" for "*{f"/{step}" if step else ""}"'
+    _, _, day, _, weekday = fields.expression.split(" ")
+    if "#" in weekday and "*" != day != "?":
+        return f'it does not join "{day}" and "{weekday}" as two fields without "#"'
+    if not fields.joins_days_with_or and "*" != day != "?" and "*" != weekday != "?":
+        return f'it joins "{day}" and "{weekday}" by OR'
+    return "it reads the text differently"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from scheduler.core.cron import cron_warnings, parse_cron
+from scheduler.core.cron import CronFields, cron_warnings, croniter_dates, croniter_reading, parse_cron
 from scheduler.core.durations import format_duration
 from scheduler.core.localtime import Stretch, local_clock, minute_of, wall_of
 from scheduler.core.models import (
@@ -31,6 +31,8 @@ from scheduler.core.models import (
 )
 from scheduler.core.moments import instant_text
 from scheduler.core.occurrences import never_fires, next_occurrences, occurrences_between, previous_occurrence
+from scheduler.core.rrule_check import first_difference
+from scheduler.core.rrule_text import parse_recurrence
 
 CROWD = 20
 """From how many schedules in one minute on a proposal is made to spread them."""
@@ -42,6 +44,9 @@ CLOCK_CHANGES_AHEAD = timedelta(days=400)
 
 _DENSE = 96
 """A schedule with more dates a day cannot be spread, and is not counted as part of a crowd."""
+
+_PEER_DATES = 6
+"""How many dates of a cron expression are compared with croniter's."""
 
 _DAY = timedelta(days=1)
 _MINUTE = timedelta(minutes=1)
@@ -97,15 +102,53 @@ class _Linter:
 
 def _about_timing(timing: Timing, now: datetime) -> Iterator[tuple[str, str]]:
     key = rule_key(timing)
-    if isinstance(timing.rule, Cron):
-        for message in cron_warnings(parse_cron(timing.rule.expression, timing.name)):
-            yield key, message
+    yield from ((key, message) for message in _about_rule(timing, now))
     if never_fires(timing):
         yield key, "never fires: no date matches, and every list will show it as never"
     elif not next_occurrences(timing, now, 1):
         yield key, f"fires no more: {_last_date(timing, now)}"
     elif isinstance(timing.rule, Cron | Rrule | At):
         yield from ((key, message) for message in _clock_changes(timing, now))
+
+
+def _about_rule(timing: Timing, now: datetime) -> Iterator[str]:
+    """What surprises in the text of a rule, whatever its zone; and where other tools read it differently."""
+    if isinstance(timing.rule, Cron):
+        fields = parse_cron(timing.rule.expression, timing.name)
+        yield from cron_warnings(fields)
+        if not _is_spread(timing):
+            yield from _beside_croniter(fields, now)
+    elif isinstance(timing.rule, Rrule):
+        yield from _beside_dateutil(timing.rule, timing.timezone)
+
+
+def _beside_croniter(fields: CronFields, now: datetime) -> Iterator[str]:
+    """The first date that only one of the two finds, in UTC, where both find dates."""
+    theirs = croniter_dates(fields.expression, now, _PEER_DATES)
+    if theirs is None:
+        return
+    bare = Timing(name="", rule=Cron(expression=fields.expression))
+    ours = [date.logical_date for date in next_occurrences(bare, now, _PEER_DATES)]
+    differing = set(ours) ^ set(theirs)
+    if differing:
+        at = min(differing)
+        who = "there and not here" if at in theirs else "here and not there"
+        yield (
+            f"croniter, and tools that use it, find other dates: {croniter_reading(fields)}, so that in UTC "
+            f"{instant_text(at)} is a date {who}"
+        )
+
+
+def _beside_dateutil(rule: Rrule, timezone: str) -> Iterator[str]:
+    """The first local time of the RRULE that only one of the two names."""
+    different = first_difference(parse_recurrence(rule.text, local_clock(timezone).zone))
+    if different is None:
+        return
+    ours, theirs = different
+    is_theirs = ours is None or (theirs is not None and theirs < ours)
+    at = theirs if is_theirs else ours
+    who = "there and not here" if is_theirs else "here and not there"
+    yield f"dateutil, and tools that use it, read this RRULE differently: {at:%Y-%m-%d %H:%M} is a date {who}"
 
 
 def _is_spread(timing: Timing) -> bool:

@@ -58,14 +58,22 @@ def read_definitions(folder: Path, *, today: date) -> LoadedDefinitions:
     return LoadedDefinitions(definitions=build.definitions, documents=documents)
 
 
-def lint_folder(folder: Path, *, now: datetime) -> list[Problem]:
-    """The warnings about the definitions below ``folder``, with their places, in file order.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LintReport:
+    """How many schedules a folder has, and the warnings about them with their places, in file order."""
+
+    schedules: int
+    warnings: list[Problem]
+
+
+def lint_folder(folder: Path, *, now: datetime) -> LintReport:
+    """Check the definitions below ``folder``; dates that warnings name are those after ``now``.
 
     Raises DefinitionError as ``load_definitions`` does: there are no warnings about a folder that does not load.
     """
     loaded = read_definitions(folder, today=now.date())
-    warnings = lint_set(loaded.definitions, now)
-    return _in_file_order([loaded.problem(found.schedule, found.field, found.message) for found in warnings])
+    found = [loaded.problem(each.schedule, each.field, each.message) for each in lint_set(loaded.definitions, now)]
+    return LintReport(schedules=len(loaded.definitions.schedules), warnings=_in_file_order(found))
 
 
 def _read_sources(folder: Path) -> tuple[list[Source], list[Problem], bool]:

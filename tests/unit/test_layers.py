@@ -25,7 +25,12 @@ SHARED_SERVICES = {"loop": None, "executors": {"worker"}}
 EXAMPLES_MAY_IMPORT = {"scheduler", "scheduler.handlers"}
 
 # A library and the only places of ours that may import it.
-ONLY_IN = {"psycopg": ("scheduler.storage",), "croniter": ("scheduler.core.cron",), "typer": ("scheduler.interfaces",)}
+ONLY_IN = {
+    "psycopg": ("scheduler.storage",),
+    "croniter": ("scheduler.core.cron",),
+    "dateutil": ("scheduler.core.rrule_check",),
+    "typer": ("scheduler.interfaces",),
+}
 
 # Core neither reads a clock nor does I/O nor logs: it gets values and returns values. A lock around a cache is fine.
 NOT_IN_CORE = {"asyncio", "io", "logging", "os", "random", "secrets", "socket", "subprocess", "time"}
@@ -155,6 +160,7 @@ def test_imports_point_one_way(module: Module) -> None:
         ("scheduler.core.models", "import datetime\nseen = datetime.date.today()"),
         ("scheduler.core.models", "text = open('file').read()"),
         ("scheduler.core.occurrences", "import croniter"),
+        ("scheduler.core.rrule_walls", "from dateutil import rrule"),
         ("scheduler.errors", "from scheduler.core.models import JobStatus"),
         ("scheduler.storage.jobs", "from scheduler.services import worker"),
         ("scheduler.services.tick", "import psycopg"),
@@ -178,6 +184,7 @@ def test_a_wrong_import_is_found(importer: str, line: str) -> None:
     ("importer", "line"),
     [
         ("scheduler.core.cron", "import croniter"),
+        ("scheduler.core.rrule_check", "def f():\n    from dateutil import rrule"),
         ("scheduler.core.occurrences", "from scheduler.core.cron import parse_cron"),
         ("scheduler.storage.jobs", "import psycopg\nimport logging\nfrom scheduler.core import models"),
         ("scheduler.services.tick", "from scheduler.services.loop import Loop\nfrom scheduler.storage import jobs"),

@@ -19,6 +19,7 @@ from scheduler.core.models import (
     Every,
     GapRule,
     RepeatRule,
+    Rrule,
     Rule,
     Timing,
 )
@@ -115,6 +116,42 @@ def test_either_of_two_day_fields_and_uneven_steps_are_told() -> None:
     assert field == "cron" and "7 does not divide 60" in uneven
 
 
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("0 2-2 * * *", 'it takes "2-2" for "*", so that in UTC 2026-11-30T01:00:00Z is a date there and not here'),
+        ("0-0/5 * * * *", 'it takes "0-0/5" for "*/5", so that in UTC 2026-11-30T00:05:00Z is a date there'),
+        ("0 16 */2 * SAT", 'it joins "*/2" and "SAT" by OR, so that in UTC 2026-12-01T16:00:00Z is a date there'),
+        ("0 0 13 * fri#2", "so that in UTC 2026-12-13T00:00:00Z is a date here and not there"),
+    ],
+)
+def test_cr_01_and_cr_03_people_who_come_from_croniter_are_told_what_it_reads_differently(
+    expression: str, said: str
+) -> None:
+    (told,) = [message for field, message in warnings(expression, "Europe/Berlin") if "croniter" in message]
+    assert told.startswith("croniter, and tools that use it, find other dates: ")
+    assert said in told
+
+
+@pytest.mark.parametrize(
+    "expression", ["0 0 31 2 mon", "0 0 * * 5L", "0 4 1,15 * 5", "0 0 * * 0-7", "0 0 * * sat-sun", "H 2-2 * * *"]
+)
+def test_where_croniter_agrees_or_cannot_say_nothing_is_told(expression: str) -> None:
+    assert not [message for _, message in warnings(expression) if "croniter" in message]
+
+
+def test_a_recurrence_that_dateutil_reads_differently_is_told() -> None:
+    weekly = "DTSTART:20260107T090000\nRRULE:FREQ=WEEKLY;BYDAY=MO,FR;BYSETPOS=1"
+    assert warnings(Rrule(text=weekly)) == [
+        (
+            "rrule",
+            "dateutil, and tools that use it, read this RRULE differently: 2026-01-09 09:00 is a date there "
+            "and not here",
+        )
+    ]
+    assert warnings(Rrule(text=weekly.replace(";BYSETPOS=1", ";COUNT=9000\nRDATE:20260203\nEXDATE:20260109"))) == []
+
+
 def test_policies_that_do_not_fit_together_are_told() -> None:
     found = warnings(
         Every(interval=timedelta(minutes=5)),
@@ -168,7 +205,9 @@ def test_the_warnings_of_a_folder_carry_their_places(tmp_path: Path, monkeypatch
         '  parked: {cron: "0 0 31 2 *", job: x}\n'
         "  often: {every: 5s, job: x, catchup: {grace: 4s}}\n"
     )
-    assert [str(problem)[:60] for problem in lint_folder(Path("schedules"), now=NOW)] == [
+    report = lint_folder(Path("schedules"), now=NOW)
+    assert report.schedules == 2
+    assert [str(problem)[:60] for problem in report.warnings] == [
         "schedules/etl.yaml:4:3: parked.catchup.grace: 1s is shorter t"[:60],
         "schedules/etl.yaml:4:18: parked.cron: never fires: no date ma"[:60],
         "schedules/etl.yaml:5:47: often.catchup.grace: 4s is shorter t"[:60],

@@ -39,21 +39,16 @@ def lint(folder: Folder = DEFAULT_FOLDER, as_json: Json = False) -> None:
       sched lint
       sched lint deploy/schedules --json
     """
-    from scheduler.core.lint import lint_set
-    from scheduler.services.definitions import read_definitions
+    from scheduler.services.definitions import lint_folder
 
-    now = datetime.now(UTC)
     try:
-        loaded = read_definitions(folder, today=now.date())
+        report = lint_folder(folder, now=datetime.now(UTC))
     except DefinitionError as error:
         if as_json:
             print_json({"schedules": 0, "problems": [_problem(problem) for problem in error.problems], "warnings": []})
             raise typer.Exit(error.exit_code) from error
         raise
-    schedules = len(loaded.definitions.schedules)
-    warnings = [
-        loaded.problem(found.schedule, found.field, found.message) for found in lint_set(loaded.definitions, now)
-    ]
+    schedules, warnings = report.schedules, report.warnings
     if as_json:
         print_json({"schedules": schedules, "problems": [], "warnings": [_problem(warning) for warning in warnings]})
         return
