@@ -58,6 +58,13 @@ def die(job: handlers.Job) -> None:
     os._exit(137)
 
 
+@handlers.handler("test.who")
+async def who(job: handlers.Job) -> dict[str, int]:
+    """Say which attempt of which process this was, after a moment."""
+    await asyncio.sleep(job.payload["seconds"])
+    return {"attempt": job.attempt, "pid": os.getpid()}
+
+
 def _note_start(job: handlers.Job) -> Any:
     with psycopg.connect(DSN, autocommit=True) as connection:
         connection.execute(
