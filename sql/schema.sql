@@ -255,6 +255,7 @@ table sched.state
   last_plan_at timestamp with time zone
   last_watch_at timestamp with time zone
   clock_apart interval
+  functions text
   constraint state_host CHECK ((host = ANY (ARRAY['tick'::text, 'pg_cron'::text])))
   constraint state_is_single CHECK (is_single)
   constraint state_pkey PRIMARY KEY (is_single)

@@ -11,6 +11,7 @@ import queue
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -27,6 +28,7 @@ logger = logging.getLogger("scheduler.loop")
 FIRST_DELAY_SECONDS = 0.05
 LONGEST_DELAY_SECONDS = 1.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SAME_SIGNAL_SECONDS = 0.2
 
 
 class Backoff:
@@ -116,6 +118,7 @@ def run_every(
 def stop_on_signals() -> Iterator[tuple[threading.Event, threading.Event]]:
     """SIGTERM and SIGINT set events instead of ending the process: the first signal ``stop``, the second ``abort``.
 
+    A second one within ``SAME_SIGNAL_SECONDS`` is the same: a terminal and a wrapper such as ``timeout`` each send it.
     Only for the main thread. The former handling is restored at the end of the block.
     """
     stop, abort = threading.Event(), threading.Event()
@@ -123,8 +126,13 @@ def stop_on_signals() -> Iterator[tuple[threading.Event, threading.Event]]:
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     def pass_on() -> None:
+        stopped_at = 0.0
         while signals.get():
-            (abort if stop.is_set() else stop).set()
+            if not stop.is_set():
+                stopped_at = time.monotonic()
+                stop.set()
+            elif time.monotonic() - stopped_at >= SAME_SIGNAL_SECONDS:
+                abort.set()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         signals.put(number)

@@ -12,7 +12,7 @@ from scheduler.config import Settings
 from scheduler.errors import ConfigError, MigrationError
 from scheduler.storage.database import Connection, Database, mapped_errors
 from scheduler.storage.embedded import EmbeddedServer, find_directory
-from scheduler.storage.migrations import migrate, require_schema
+from scheduler.storage.migrations import has_own_functions, migrate, require_schema
 
 
 @contextmanager
@@ -65,8 +65,16 @@ def _require_address(dsn: str) -> None:
 
 
 def _bring_up_to_date(connection: Connection, say: Callable[[str], None]) -> None:
+    if _is_current(connection):
+        return
+    applied = migrate(connection)
+    say(f"migrated the embedded database: {', '.join(applied) or 'functions renewed'}")
+
+
+def _is_current(connection: Connection) -> bool:
+    """False for a missing or older schema, or other functions; a newer schema is refused by ``migrate``."""
     try:
         require_schema(connection)
     except MigrationError:
-        applied = migrate(connection)
-        say(f"migrated the embedded database: {', '.join(applied)}")
+        return False
+    return has_own_functions(connection)

@@ -7,7 +7,6 @@ It is in autocommit; services open transactions with ``transaction``. Must not c
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -132,11 +131,6 @@ def mapped_errors() -> Iterator[None]:
         raise TransientStorageError(f"the database is not reachable: {_first_line(error)}") from error
     except psycopg.Error as error:
         raise StorageError(f"the database reports: {_first_line(error)}") from error
-
-
-def default_actor() -> str:
-    """Who does what a person asks for: the login name, for events and pauses."""
-    return os.environ.get("SCHED_ACTOR") or os.environ.get("USER") or f"uid {os.getuid()}"
 
 
 def _first_line(error: Exception) -> str:

@@ -60,6 +60,7 @@ def migrate(connection: Connection) -> list[str]:
                 )
             for text in _function_texts():
                 connection.execute(text)
+        execute(connection, "migrations_record_functions", {"checksum": _functions_checksum()})
     return [migration.name for migration in pending]
 
 
@@ -73,6 +74,7 @@ def migration_script() -> str:
             f"({migration.version}, '{migration.name}', '{migration.checksum}');"
         )
     parts += [text.strip() for text in _function_texts()]
+    parts.append(f"update sched.state set functions = '{_functions_checksum()}';")
     return "\n\n".join([*parts, "commit;"]) + "\n"
 
 
@@ -87,6 +89,11 @@ def require_schema(connection: Connection) -> None:
             f"the schema is at version {max(applied)}, and this sched needs {_known_migrations()[-1].version}; "
             'run "sched migrate"'
         )
+
+
+def has_own_functions(connection: Connection) -> bool:
+    """Whether the functions in the database are those of this version; other versions may be at work beside it."""
+    return bool(fetch_value(connection, "migrations_functions") == _functions_checksum())
 
 
 def _applied(connection: Connection) -> dict[int, AppliedMigration]:
@@ -122,3 +129,7 @@ def _read_migration(file: Path) -> Migration:
 def _function_texts() -> list[str]:
     files = sorted((sql_folder() / "functions").glob("*.sql"))
     return ["set local check_function_bodies = off;", *(file.read_text(encoding="utf-8") for file in files)]
+
+
+def _functions_checksum() -> str:
+    return hashlib.sha256("\n".join(_function_texts()).encode()).hexdigest()

@@ -67,8 +67,9 @@ def start_jobs(connection: Connection, limit: int) -> list[Started]:
 
 def finish_jobs(connection: Connection, jobs: Sequence[Started]) -> None:
     """Complete jobs; what waited for their slots is admitted."""
-    parameters = {"ids": [job.id for job in jobs], "tokens": [job.token for job in jobs], "count": len(jobs)}
-    fetch_values(connection, "simulation_complete", parameters)
+    fetch_values(
+        connection, "simulation_complete", {"ids": [job.id for job in jobs], "tokens": [job.token for job in jobs]}
+    )
 
 
 def simulated_dates(connection: Connection, until: datetime) -> list[SimulatedDate]:

@@ -21,6 +21,7 @@ create table sched.state (
   last_plan_at timestamptz,
   last_watch_at timestamptz,
   clock_apart interval,
+  functions text,
   constraint state_is_single check (is_single),
   constraint state_host check (host in ('tick', 'pg_cron'))
 );
@@ -28,6 +29,7 @@ comment on table sched.state is 'One row: who hosts the passes, which tz databas
 comment on column sched.state.tzdata is 'Newest tz database that has planned; a process with older data does not plan.';
 insert into sched.state default values;
 
+comment on column sched.state.functions is 'SHA-256 of the functions and views that the last migrate made.';
 comment on column sched.state.clock_apart is 'How far the clock of a ticker was from this database''s, when over a minute.';
 
 create table sched.schedules (

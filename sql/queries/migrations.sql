@@ -17,3 +17,9 @@ order by version;
 -- name: migrations_record
 insert into sched.migrations (version, name, checksum)
 values (%(version)s, %(name)s, %(checksum)s);
+
+-- name: migrations_record_functions
+update sched.state s set functions = %(checksum)s::text where s.functions is distinct from %(checksum)s::text;
+
+-- name: migrations_functions
+select s.functions from sched.state s;

@@ -16,7 +16,8 @@ from sched.claim(%(queues)s::text[], %(worker)s::uuid, %(limit)s::integer, '1 da
 
 -- name: simulation_complete
 select c.outcome
-from sched.complete(%(ids)s::bigint[], %(tokens)s::uuid[], array_fill('null'::jsonb, array[%(count)s::integer])) c;
+from sched.complete(
+  %(ids)s::bigint[], %(tokens)s::uuid[], array(select 'null'::jsonb from unnest(%(ids)s::bigint[]))) c;
 
 -- name: simulation_ledger
 -- Every date that was due before the end of the simulation, and what became of it.
