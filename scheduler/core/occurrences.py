@@ -13,6 +13,7 @@ from datetime import date, datetime, timedelta
 from functools import lru_cache, reduce
 from itertools import islice
 from threading import Lock
+from typing import NamedTuple
 
 from scheduler.core.calendars import Exclusions
 from scheduler.core.cron import CronFields, parse_cron
@@ -166,13 +167,17 @@ class Expected:
         self.clock, self.dates, self.dst, self.exclusions = clock, dates, dst, exclusions
 
     def computed(self, after: datetime, until: datetime, limit: int | None) -> Sequence[Occurrence]:
-        """The occurrences of ``(after, until]``, at most ``limit``; a range asked again is not computed again."""
-        key = (after, until, limit)
+        """The occurrences of ``(after, until]``, at most ``limit``; a range asked again is not computed again.
+
+        Whoever asks for less of the same range than is known, or for no more than there is, is answered from it.
+        """
+        key = (after, until)
         known = _recent.get(self, key)
-        if known is None:
-            known = list(islice(self._occurrences(after, until), limit))
+        if known is None or not (known.is_whole or (limit is not None and limit <= len(known.dates))):
+            dates = list(islice(self._occurrences(after, until), limit))
+            known = _Computed(dates, limit is None or len(dates) < limit)
             _recent.put(self, key, known)
-        return known
+        return known.dates if limit is None or limit >= len(known.dates) else known.dates[:limit]
 
     def last_between(self, after: datetime, until: datetime) -> datetime | None:
         """The latest expected date in ``(after, until]``, looked for in steps back that grow."""
@@ -228,22 +233,29 @@ class Expected:
         return instant_of(self.clock, datetime.combine(day, local.time()), self.dst.overlap)
 
 
+class _Computed(NamedTuple):
+    """The first dates of a range; whole if the range has no more."""
+
+    dates: Sequence[Occurrence]
+    is_whole: bool
+
+
 class _Recent:
     """What was computed lately, for the schedules that share a rule; bounded by the occurrences it holds."""
 
     _MOST = 50_000
 
     def __init__(self) -> None:
-        self._held: dict[tuple[int, tuple[datetime, datetime, int | None]], tuple[Expected, Sequence[Occurrence]]] = {}
+        self._held: dict[tuple[int, tuple[datetime, datetime]], tuple[Expected, _Computed]] = {}
         self._count = 0
         self._lock = Lock()
 
-    def get(self, owner: Expected, key: tuple[datetime, datetime, int | None]) -> Sequence[Occurrence] | None:
+    def get(self, owner: Expected, key: tuple[datetime, datetime]) -> _Computed | None:
         held = self._held.get((id(owner), key))
         return held[1] if held else None
 
-    def put(self, owner: Expected, key: tuple[datetime, datetime, int | None], found: Sequence[Occurrence]) -> None:
-        size = len(found) + 1
+    def put(self, owner: Expected, key: tuple[datetime, datetime], found: _Computed) -> None:
+        size = len(found.dates) + 1
         if size > self._MOST // 10:
             return
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -22,6 +23,7 @@ from scheduler.core.models import (
     Timing,
 )
 from scheduler.core.occurrences import (
+    Expected,
     compile_timing,
     due_lead,
     firings,
@@ -327,6 +329,29 @@ def test_equal_rules_share_what_is_computed() -> None:
     found, again = occurrences_between(one, after, until), occurrences_between(two, after, until)
     assert found is not again
     assert all(first is second for first, second in zip(found, again, strict=True))
+
+
+def test_a_range_asked_with_another_limit_is_computed_again_only_when_more_is_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A planner asks for as many dates as its slice has room for, which differs from schedule to schedule."""
+    computed = 0
+    compute = Expected._occurrences
+
+    def counted(self: Expected, after: datetime, until: datetime) -> Iterator[Occurrence]:
+        nonlocal computed
+        computed += 1
+        return compute(self, after, until)
+
+    monkeypatch.setattr(Expected, "_occurrences", counted)
+    after, until = utc("2031-05-01"), utc("2031-05-02")
+    found = [
+        [_text(one.logical_date) for one in occurrences_between(berlin("7 * * * *"), after, until, limit)]
+        for limit in (3, 2, 30, 3, 40, None, 24, 23)
+    ]
+    assert [len(dates) for dates in found] == [3, 2, 24, 3, 24, 24, 24, 23]
+    assert all(dates == found[2][: len(dates)] for dates in found)
+    assert computed == 2
 
 
 @pytest.mark.parametrize(
