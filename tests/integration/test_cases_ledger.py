@@ -250,7 +250,6 @@ def test_mf_06_a_clock_two_hours_ahead_is_handled_by_catch_up_and_makes_nothing_
     assert sum(outcomes(db, "beat")[state] for state in ("enqueued", "missed coalesced", "missed late")) == 1442
 
 
-@pytest.mark.xfail(strict=True, reason="sched doctor --repair-clock is not there yet")
 def test_mf_06_decisions_of_a_clock_that_was_ahead_are_taken_back_by_the_repair(database: str, db: Connection) -> None:
     """Dates that were skipped over while the clock was ahead, and that got no job, are planned again and fire."""
     apply_at(db, utc("2026-03-02 14:59:30"), definition("m", "* * * * *", overlap=OverlapPolicy.ALLOW))

@@ -25,6 +25,7 @@ from scheduler.interfaces.cli import (
     backfill,
     backfills,
     definitions,
+    doctor,
     explain,
     jobs,
     ledger,
@@ -50,7 +51,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
 )
-for group in (run, definitions, preview, simulate, ledger, explain, jobs, pgcron):
+for group in (run, definitions, preview, simulate, ledger, explain, doctor, jobs, pgcron):
     app.add_typer(group.app)
 backfill.app.add_typer(backfills.app)
 app.add_typer(backfill.app, name="backfill")
