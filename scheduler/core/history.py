@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from scheduler.core.models import Occurrence, Timing
+from scheduler.core.models import CatchupPolicy, Occurrence, Timing
 from scheduler.core.occurrences import next_occurrences, occurrences_between, previous_occurrence
 
 _TICK = timedelta(microseconds=1)
@@ -24,6 +24,7 @@ class RevisionSpan:
     valid_until: datetime | None
     timing: Timing
     grace: timedelta
+    catchup: CatchupPolicy = CatchupPolicy.LATEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from scheduler.core.history import Expected, History, expected_ahead, expected_between
-from scheduler.core.models import Occurrence
+from scheduler.core.models import CatchupPolicy, Occurrence
 from scheduler.core.occurrences import due_lead
 
 NEVER = datetime(9999, 1, 1, tzinfo=UTC)
@@ -28,6 +28,9 @@ PG_CRON_HORIZON = Horizon(reach=timedelta(days=400), max_dates=2000)
 LARGEST_MOVE = timedelta(days=2)
 """More than a release of the tz database moves a local time: zones have changed their day, never by two."""
 
+FRESH_DATES = 100
+"""So many dates to come are planned with each slice of a schedule that is behind."""
+
 HORIZONS = {"tick": TICK_HORIZON, "pg_cron": PG_CRON_HORIZON}
 
 
@@ -43,8 +46,9 @@ class Extension:
 def extension(history: History, planned_until: datetime, now: datetime, horizon: Horizon, limit: int) -> Extension:
     """The dates after ``planned_until`` that the horizon asks for, oldest first, at most ``limit``.
 
-    A schedule that is behind is caught up slice by slice, under the revisions that were in force. One whose rule has
-    ended, or that is retired, moves to ``NEVER``.
+    A schedule that is behind is caught up slice by slice, under the revisions that were in force; its next dates to
+    come are added to every slice, so that they are not late meanwhile, unless the newest must stand for the late ones.
+    One whose rule has ended, or that is retired, moves to ``NEVER``.
     """
     ahead = expected_ahead(history, now, horizon.max_dates or horizon.min_dates)
     until = _until(ahead, now + due_lead(history.spans[-1].timing), horizon)
@@ -52,6 +56,8 @@ def extension(history: History, planned_until: datetime, now: datetime, horizon:
     dates = expected_between(history, planned_until, until, limit)
     if len(dates) == limit:
         reached = dates[-1].occurrence.logical_date
+        if history.spans[-1].catchup is not CatchupPolicy.LATEST:
+            dates += expected_between(history, max(now, reached), until, FRESH_DATES)
         return Extension(dates=dates, planned_until=max(reached, planned_until), plan_at=now)
     if is_last:
         return Extension(dates=dates, planned_until=NEVER, plan_at=NEVER)

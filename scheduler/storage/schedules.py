@@ -285,4 +285,5 @@ def _span(row: _RevisionRow, definition: Definition) -> RevisionSpan:
         valid_until=row.valid_until,
         timing=definition.timing,
         grace=definition.catchup.grace,
+        catchup=definition.catchup.policy,
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from scheduler.core.history import History, RevisionSpan
-from scheduler.core.models import Cron, Rule, Timing
+from scheduler.core.models import CatchupPolicy, Cron, Rule, Timing
 from scheduler.core.planning import NEVER, PG_CRON_HORIZON, TICK_HORIZON, extension
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -71,3 +72,13 @@ def test_pg_cron_is_planned_far_ahead_but_not_without_bound() -> None:
     assert len(daily.dates) == 400
     minutely = extension(history("* * * * *"), NOW, NOW, PG_CRON_HORIZON, 100_000)
     assert len(minutely.dates) == 2000
+
+
+def test_dates_to_come_are_planned_with_every_slice_of_an_outage_unless_the_newest_stands_for_all() -> None:
+    behind = NOW - timedelta(days=1)
+    latest = history("* * * * *")
+    for policy, fresh in ((CatchupPolicy.LATEST, 0), (CatchupPolicy.ALL, 10), (CatchupPolicy.NONE, 10)):
+        spans = tuple(replace(span, catchup=policy) for span in latest.spans)
+        first = extension(replace(latest, spans=spans), behind, NOW, TICK_HORIZON, 1000)
+        assert first.planned_until == behind + 1000 * MINUTE
+        assert sum(date.occurrence.logical_date > NOW for date in first.dates) == fresh
