@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -54,7 +54,7 @@ class CronJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledJob:
-    """A row of ``cron.job``."""
+    """A row of ``cron.job``. ``port`` is the server's when the job was made, and where pg_cron connects to run it."""
 
     id: int
     name: str
@@ -63,6 +63,7 @@ class InstalledJob:
     database: str
     role: str
     is_active: bool
+    port: int
 
 
 class DriftKind(StrEnum):
@@ -81,6 +82,7 @@ class Drift:
     kind: DriftKind
     wanted: CronJob | None
     installed: InstalledJob | None
+    differences: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if self.wanted is None:
@@ -90,7 +92,7 @@ class Drift:
             return f"{self.wanted.name} is missing"
         if self.kind is DriftKind.PAUSED:
             return f"{self.wanted.name} is paused (active is false)"
-        return f"{self.wanted.name} differs: {'; '.join(_differences(self.wanted, self.installed))}"
+        return f"{self.wanted.name} differs: {'; '.join(self.differences)}"
 
 
 def parse_version(text: str) -> Version:
@@ -128,10 +130,13 @@ def job_name(kind: str, database: str) -> str:
     return f"{PREFIX}-{kind}-{hashlib.sha256(database.encode()).hexdigest()[:8]}"
 
 
-def compare(wanted: Sequence[CronJob], installed: Sequence[InstalledJob]) -> list[Drift]:
-    """How the jobs of one role differ from the wanted ones, by name; empty when nothing is to be done."""
+def compare(wanted: Sequence[CronJob], installed: Sequence[InstalledJob], port: int) -> list[Drift]:
+    """How the jobs of one role differ from the wanted ones, by name; empty when nothing is to be done.
+
+    ``port`` is the server's now: after it was changed, by hand or by an upgrade, old jobs cannot connect any more.
+    """
     by_name = {job.name: job for job in installed}
-    found = [drift for job in wanted if (drift := _compared(job, by_name.get(job.name))) is not None]
+    found = [drift for job in wanted if (drift := _compared(job, by_name.get(job.name), port)) is not None]
     names = {job.name for job in wanted}
     surplus = [job for job in installed if job.name not in names]
     return found + [Drift(kind=DriftKind.SURPLUS, wanted=None, installed=job) for job in surplus]
@@ -156,12 +161,12 @@ def script(version: Version, database: str, cron_database: str, jobs: Sequence[C
 set standard_conforming_strings = on;
 begin;
 
--- A job of the same name keeps its pause and its database, so one that differs in these goes first.
+-- A job of the same name keeps its pause, its database and the server's port, so one that differs in these goes first.
 select cron.unschedule(j.jobid)
 from cron.job j
 where j.username = current_user
   and j.jobname in ({names})
-  and not (j.active and (
+  and not (j.active and j.nodeport = current_setting('port')::integer and (
          {is_as_wanted}));
 
 {calls}
@@ -197,22 +202,23 @@ def quoted_identifier(text: str) -> str:
     return text if re.fullmatch(r"[a-z_][a-z0-9_]*", text) else '"' + text.replace('"', '""') + '"'
 
 
-def _compared(wanted: CronJob, installed: InstalledJob | None) -> Drift | None:
+def _compared(wanted: CronJob, installed: InstalledJob | None, port: int) -> Drift | None:
     if installed is None:
         return Drift(kind=DriftKind.MISSING, wanted=wanted, installed=None)
-    if _differences(wanted, installed):
-        return Drift(kind=DriftKind.CHANGED, wanted=wanted, installed=installed)
+    if differences := tuple(_differences(wanted, installed, port)):
+        return Drift(kind=DriftKind.CHANGED, wanted=wanted, installed=installed, differences=differences)
     if not installed.is_active:
         return Drift(kind=DriftKind.PAUSED, wanted=wanted, installed=installed)
     return None
 
 
-def _differences(wanted: CronJob, installed: InstalledJob) -> list[str]:
-    return [
-        f"{field} is {json.dumps(getattr(installed, field))}, wanted {json.dumps(getattr(wanted, field))}"
-        for field in ("schedule", "command", "database")
-        if getattr(installed, field) != getattr(wanted, field)
-    ]
+def _differences(wanted: CronJob, installed: InstalledJob, port: int) -> Iterator[str]:
+    for field in ("schedule", "command", "database"):
+        is_now, should_be = getattr(installed, field), getattr(wanted, field)
+        if is_now != should_be:
+            yield f"{field} is {json.dumps(is_now)}, wanted {json.dumps(should_be)}"
+    if installed.port != port:
+        yield f"it connects to port {installed.port}, and the server has {port}"
 
 
 def _purge_command(names: Sequence[str]) -> str:

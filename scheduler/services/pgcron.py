@@ -70,6 +70,7 @@ class Survey:
     """pg_cron on this server, and the jobs wanted of it. ``others`` are jobs for the same schedules of other roles."""
 
     version: Version
+    port: int
     database: str
     cron_database: str
     role: str
@@ -86,7 +87,7 @@ class Survey:
     @property
     def drift(self) -> list[Drift]:
         """How the role's jobs differ from the wanted ones."""
-        return compare(self.wanted, self.own)
+        return compare(self.wanted, self.own, self.port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +140,7 @@ def look(here: Connection, there: Connection) -> Survey:
     found = installed_jobs(there, job_name("%", facts.database))
     return Survey(
         version=version,
+        port=cron.port,
         database=facts.database,
         cron_database=cron.database,
         role=cron.role,
@@ -176,7 +178,9 @@ def install(here: Connection, there: Connection, survey: Survey) -> Installed:
     drift = survey.drift
     with transaction(there):
         replaced = [
-            each.installed for each in drift if each.installed is not None and _must_go_first(each, each.installed)
+            each.installed
+            for each in drift
+            if each.installed is not None and _must_go_first(each, each.installed, survey.port)
         ]
         unschedule_jobs(there, replaced, forget=False)
         for each in drift:
@@ -236,10 +240,10 @@ def _cron_database_name(facts: ServerFacts) -> str:
     return facts.cron_database or USUAL_CRON_DATABASE
 
 
-def _must_go_first(drift: Drift, installed: InstalledJob) -> bool:
-    """pg_cron's upsert keeps a pause, and before 1.6.3 the database of a job."""
+def _must_go_first(drift: Drift, installed: InstalledJob, port: int) -> bool:
+    """pg_cron's upsert keeps a pause and the port, and before 1.6.3 the database of a job."""
     is_elsewhere = drift.wanted is not None and drift.wanted.database != installed.database
-    return drift.kind is not DriftKind.CHANGED or is_elsewhere or not installed.is_active
+    return drift.kind is not DriftKind.CHANGED or is_elsewhere or installed.port != port or not installed.is_active
 
 
 def _require_version(version: Version, database: str, cron_database: str) -> None:

@@ -35,6 +35,7 @@ class ServerFacts:
     is_in_background_workers: bool | None
     cron_timezone: str | None
     is_switched_off: bool
+    port: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

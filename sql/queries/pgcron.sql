@@ -13,7 +13,8 @@ select current_database()::text as database,
        case when pg_has_role('pg_read_all_settings', 'usage')
             then current_setting('cron.timezone', true) end as cron_timezone,
        coalesce(case when pg_has_role('pg_read_all_settings', 'usage')
-                     then current_setting('cron.launch_active_jobs', true) = 'off' end, false) as is_switched_off;
+                     then current_setting('cron.launch_active_jobs', true) = 'off' end, false) as is_switched_off,
+       current_setting('port')::integer as port;
 
 -- name: pgcron_missing_here
 -- Grants that the caller lacks in the database of the schedules, as statements without the role's name.
@@ -63,7 +64,7 @@ order by g.place, g.statement;
 -- name: pgcron_jobs
 -- Jobs of one database of schedules, whoever's, as far as row security shows them.
 select j.jobid as id, j.jobname::text as name, j.schedule, j.command, j.database::text as database,
-       j.username::text as role, j.active as is_active
+       j.username::text as role, j.active as is_active, j.nodeport as port
 from cron.job j
 where j.jobname::text like %(pattern)s::text
 order by j.jobname::text, j.username::text;

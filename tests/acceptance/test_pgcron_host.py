@@ -17,6 +17,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import statistics
 import subprocess
 from collections import Counter
@@ -169,9 +170,9 @@ class Campaign:
             stopped = database_now(clock)
         self._stop("worker", signal.SIGTERM)
         self._cluster.stop()
-        wait_for(lambda: is_over(stopped + plan.stop), 300, "the end of the outage")
-        back = datetime.now(stopped.tzinfo)
-        self._cluster.port = 0  # somebody else may have taken it meanwhile
+        with held(self._cluster.port):
+            wait_for(lambda: is_over(stopped + plan.stop), 300, "the end of the outage")
+            back = datetime.now(stopped.tzinfo)
         self._cluster.restart()
         self._start("worker", self.owners_examples, "worker", "--app", "scheduler.examples.documents")
         self._switch_jobs("cron", on=True)
@@ -272,6 +273,15 @@ class Campaign:
                 return newest > began and 2 <= now.second <= 52 and all(has_decided(db, newest) for db in databases)
 
             wait_for(is_quiet, 120, "a moment between two beats")
+
+
+@contextlib.contextmanager
+def held(port: int) -> Iterator[None]:
+    """Keep a port of a stopped server from being given to somebody else; who connects is refused all the same."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", port))
+        yield
 
 
 def is_over(until: datetime) -> bool:

@@ -215,11 +215,14 @@ def test_the_printed_script_makes_the_same_jobs_however_often_psql_runs_it(
     assert installed(dsn)["changed"] == []
 
 
-def test_the_printed_script_takes_up_what_was_paused(cluster: Cluster, dsn: str, there: Connection) -> None:
+def test_the_printed_script_takes_up_what_was_paused_or_left_behind(
+    cluster: Cluster, dsn: str, there: Connection
+) -> None:
     installed(dsn)
     there.execute("select cron.alter_job(jobid, active := false) from cron.job where jobname like 'sched-beat-%'")
+    there.execute("update cron.job set nodeport = 1 where jobname like 'sched-reap-%'")
     psql(cluster, install(dsn, "--print").out)
-    assert [row[-1] for row in cron_rows(cluster)] == [True, True, True]
+    assert cron_rows(cluster, "active, nodeport") == [(True, cluster.port)] * 3
 
 
 @pytest.mark.parametrize("name", [HOSTILE[:40], "x" * 63])
@@ -254,6 +257,7 @@ def test_the_database_of_pg_cron_itself_needs_no_other(cluster: Cluster, there: 
             "{reap} differs",
         ),
         ("update cron.job set database = 'template1' where jobname = '{reap}'", "{reap} differs: database"),
+        ("update cron.job set nodeport = 1 where jobname = '{beat}'", "{beat} differs: it connects to port 1,"),
         ("select cron.schedule('{old}', '* * * * *', 'select 1')", "{old} is not wanted any more"),
     ],
 )

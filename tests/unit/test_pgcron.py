@@ -36,6 +36,7 @@ def installed(job: CronJob, **changes: Any) -> InstalledJob:
             database=job.database,
             role="app",
             is_active=True,
+            port=5432,
         ),
         **changes,
     )
@@ -85,7 +86,7 @@ def test_two_databases_never_share_a_job() -> None:
 
 def test_what_is_installed_as_wanted_is_no_drift() -> None:
     wanted = wanted_jobs(DEBIAN, "orders", "postgres")
-    assert compare(wanted, [installed(job) for job in wanted]) == []
+    assert compare(wanted, [installed(job) for job in wanted], 5432) == []
 
 
 @pytest.mark.parametrize(
@@ -94,20 +95,21 @@ def test_what_is_installed_as_wanted_is_no_drift() -> None:
         ({"schedule": "*/5 * * * *"}, DriftKind.CHANGED, 'schedule is "*/5 * * * *", wanted "* * * * *"'),
         ({"command": "select 1"}, DriftKind.CHANGED, 'command is "select 1", wanted "call sched.beat()"'),
         ({"database": "older"}, DriftKind.CHANGED, 'database is "older", wanted "orders"'),
+        ({"port": 5433}, DriftKind.CHANGED, "it connects to port 5433, and the server has 5432"),
         ({"is_active": False}, DriftKind.PAUSED, "is paused"),
         ({"name": "sched-old-12345678"}, DriftKind.SURPLUS, "is not wanted any more"),
     ],
 )
 def test_every_difference_is_named(changes: dict[str, Any], kind: DriftKind, said: str) -> None:
     beat, purge, reap = wanted_jobs(DEBIAN, "orders", "postgres")
-    drift = compare([beat, purge, reap], [installed(beat, **changes), installed(purge), installed(reap)])
+    drift = compare([beat, purge, reap], [installed(beat, **changes), installed(purge), installed(reap)], 5432)
     assert drift[-1].kind is kind
     assert said in str(drift[-1])
 
 
 def test_a_missing_job_is_named() -> None:
     beat, purge, reap = wanted_jobs(DEBIAN, "orders", "postgres")
-    assert [str(drift) for drift in compare([beat, purge, reap], [installed(beat), installed(reap)])] == [
+    assert [str(drift) for drift in compare([beat, purge, reap], [installed(beat), installed(reap)], 5432)] == [
         f"{purge.name} is missing"
     ]
 
