@@ -24,11 +24,6 @@ TODAY = date(2026, 6, 1)
 NOT_RUN = {"docs/pg-cron.md": "needs a server with pg_cron"}
 """Pages whose snippets the tests cannot run at all."""
 
-KNOWN_FAULTS = {
-    "docs/how-to/shell-jobs.md": "definitions store {script: ...} in jobs.run, the executor wants {shell: ...}"
-}
-"""Pages that say what should be, and is not yet."""
-
 MOST_NOT_RUN = 12
 """How many snippets may be marked ``no-run``, in all pages."""
 
@@ -47,11 +42,6 @@ def stories() -> list[Page]:
         if page.name not in NOT_RUN
         and any(snippet.kind in RUNNABLE and "no-run" not in snippet.words for snippet in page.snippets)
     ]
-
-
-def known_faults(page: Page) -> list[pytest.MarkDecorator]:
-    """The mark of a page that cannot be right yet."""
-    return [pytest.mark.xfail(reason=KNOWN_FAULTS[page.name])] if page.name in KNOWN_FAULTS else []
 
 
 @pytest.mark.parametrize("page", pages(), ids=by_name)
@@ -114,10 +104,7 @@ def test_every_definition_loads_or_is_refused_as_marked(page: Page, tmp_path: Pa
             pytest.fail(f"{where}: {error}")
 
 
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, marks=known_faults(page), id=page.name) for page in stories()],
-)
+@pytest.mark.parametrize("page", stories(), ids=by_name)
 def test_the_snippets_of_a_page_run(page: Page, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story(page, database, tmp_path)
     prepare(monkeypatch, database, tmp_path)

@@ -24,8 +24,8 @@ STATES = page("docs/reference/states.md")
 SQL_API = page("docs/reference/sql-api.md")
 
 CONTRACT = {
-    "enqueue", "trigger", "claim", "heartbeat", "complete", "fail", "hand_back", "reap", "retry", "fire", "pause",
-    "resume",
+    "enqueue", "enqueue_many", "trigger", "claim", "heartbeat", "complete", "fail", "hand_back", "reap", "retry",
+    "fire", "pause", "resume",
 }  # fmt: skip
 
 
