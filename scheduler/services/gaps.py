@@ -35,14 +35,27 @@ class GapRequest:
     kinds: frozenset[GapKind] = DEFAULT_KINDS
 
 
+@dataclass(frozen=True, slots=True)
+class ScheduleCounts:
+    """How many dates of one schedule were expected, and how many of them are settled."""
+
+    schedule: str
+    expected: int
+    settled: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapReport:
-    """``expected`` is ``settled`` plus the gaps; gaps are ordered by schedule, then by logical date."""
+    """``expected`` is ``settled`` plus the gaps; gaps are ordered by schedule, then by logical date.
+
+    ``schedules`` has the counts of each schedule that was looked at, by name.
+    """
 
     expected: int
     settled: int
     gaps: Sequence[Gap]
     ledger_from: dict[str, datetime]
+    schedules: Sequence[ScheduleCounts] = ()
 
 
 def find_gaps(
@@ -56,7 +69,7 @@ def find_gaps(
     now = database_now(connection)
     cache = DefinitionCache()
     wanted = list(_histories(connection, request, cache))
-    settled = 0
+    counts: list[ScheduleCounts] = []
     gaps: list[Gap] = []
     pruned: dict[str, datetime] = {}
     for done, history in enumerate(wanted):
@@ -65,10 +78,16 @@ def find_gaps(
         if history.ledger_from is not None and history.ledger_from > after:
             pruned[history.name] = history.ledger_from
         settled_here, gaps_here = _compare(connection, history, after, until, now, request.kinds)
-        settled += settled_here
+        counts.append(ScheduleCounts(history.name, settled_here + len(gaps_here), settled_here))
         gaps += gaps_here
     progress(len(wanted), len(wanted))
-    return GapReport(expected=settled + len(gaps), settled=settled, gaps=gaps, ledger_from=pruned)
+    return GapReport(
+        expected=sum(each.expected for each in counts),
+        settled=sum(each.settled for each in counts),
+        gaps=gaps,
+        ledger_from=pruned,
+        schedules=counts,
+    )
 
 
 def _compare(

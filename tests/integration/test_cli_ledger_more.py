@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.test_cli_terminal import on_terminal
 from tests.support.cli import DAILY, sched, write_definitions
 from tests.support.database import connect
 
@@ -221,3 +222,40 @@ def test_a_paused_backfill_is_not_watched_for_ever() -> None:
     ended = sched("backfill", "show", "1", "--watch", "--json")
 
     assert (ended.code, ended.document["status"], ended.document["jobs"]) == (0, "paused", {"held": 10})
+
+
+@pytest.mark.usefixtures("applied")
+def test_gaps_of_several_schedules_are_counted_for_each() -> None:
+    sched("backfill", "--since", "2024-03-01", "--until", "2024-03-04", "--schedule", "night")
+
+    ended = sched("gaps", *MARCH)
+
+    assert ended.code == 1
+    assert ended.err.splitlines() == [
+        "daily: 10 expected, 0 settled, 10 missing",
+        "night: 10 expected, 3 settled, 7 missing",
+        "20 expected, 3 settled, 17 gaps",
+    ]
+
+
+def test_a_terminal_shows_every_day_of_every_schedule(applied: str) -> None:
+    sched("backfill", "--since", "2024-03-01", "--until", "2024-03-04", "--schedule", "night")
+    sched("schedules", "waive", "night", "2024-03-05", "--reason", "no data")
+
+    code, shown = on_terminal("gaps", *MARCH, "--dsn", applied)
+    included, shown_included = on_terminal("gaps", *MARCH, "--include", "waived", "--dsn", applied)
+
+    assert (code, included) == (1, 1)
+    assert ["night  ...xwxxxxx" in shown, "daily  xxxxxxxxxx" in shown, "w waived" in shown] == [True] * 3
+    assert "20 expected, 4 settled, 16 gaps" in shown
+    assert "20 expected, 3 settled, 17 gaps" in shown_included
+
+
+def test_a_terminal_shows_days_without_gaps_too(applied: str) -> None:
+    sched("backfill", *MARCH, "--dsn", applied)
+
+    code, shown = on_terminal("gaps", *MARCH, "--dsn", applied)
+
+    assert code == 0
+    assert "daily  .........." in shown
+    assert "20 expected, 20 settled, 0 gaps" in shown

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Set
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from scheduler.interfaces.cli.gap_calendar import drawn, drawn_request, only, shown_counts
 from scheduler.interfaces.cli.gap_range import dated, find, gap_request, print_dates
 from scheduler.interfaces.cli.options import (
     Dsn,
@@ -15,10 +20,11 @@ from scheduler.interfaces.cli.options import (
     Since,
     Until,
 )
-from scheduler.interfaces.cli.output import ago, counted, print_facts, print_json, say
+from scheduler.interfaces.cli.output import ago, counted, print_facts, print_json, print_line, print_table, say
 from scheduler.interfaces.cli.session import connected
 
 if TYPE_CHECKING:
+    from scheduler.core.gaps import GapKind
     from scheduler.services.gaps import GapReport
     from scheduler.storage.status import StatusSummary
 
@@ -40,15 +46,18 @@ def gaps(
 ) -> None:
     """Find dates that did not become jobs. Exit code 1 if there are any.
 
-    A bare date is local midnight in each schedule's zone; the range is [since, until).
+    A bare date is local midnight in each schedule's zone; the range is [since, until). On a terminal it also draws
+    every day of every schedule.
 
     \b
       sched gaps --since 2026-01-01
       sched gaps --since 2026-03-01 --until 2026-04-01 --schedule daily-ingest --json
     """
     request = gap_request(since, until, schedule, include)
+    is_drawn = sys.stdout.isatty() and not as_json
     with connected(context, dsn) as connection:
-        report = find(connection, request)
+        everything = find(connection, drawn_request(request) if is_drawn else request)
+    report = only(everything, request.kinds) if is_drawn else everything
     if as_json:
         print_json(
             {
@@ -58,7 +67,7 @@ def gaps(
             }
         )
     else:
-        _print_gaps(report)
+        _print_gaps(report, everything if is_drawn else None, request.kinds)
     if report.gaps:
         raise typer.Exit(FINDINGS)
 
@@ -81,10 +90,25 @@ def status(context: typer.Context, dsn: Dsn = None, as_json: Json = False) -> No
         _print_status(found)
 
 
-def _print_gaps(report: GapReport) -> None:
+def _print_gaps(report: GapReport, everything: GapReport | None, kinds: Set[GapKind]) -> None:
+    """The dates; on a terminal followed by a picture of all days, elsewhere by counts on stderr."""
     print_dates(
         [(gap.schedule, gap.logical_date, gap.kind) for gap in report.gaps], ("schedule", "logical date", "kind")
     )
+    by_kind: dict[str, Counter[str]] = defaultdict(Counter)
+    for gap in report.gaps:
+        by_kind[gap.schedule][gap.kind] += 1
+    rows = [
+        (each.schedule, each.expected, each.settled, shown_counts(by_kind[each.schedule])) for each in report.schedules
+    ]
+    if everything is not None:
+        for line in drawn(everything.gaps, kinds, shutil.get_terminal_size().columns):
+            print_line(line)
+        print_table(("schedule", "expected", "settled", "gaps"), rows, empty="")
+    elif len(by_kind) > 1:
+        for name, expected, settled, counts in rows:
+            if name in by_kind:
+                say(f"{name}: {expected} expected, {settled} settled, {counts}")
     say(f"{report.expected} expected, {report.settled} settled, {counted(len(report.gaps), 'gap')}")
 
 
