@@ -96,6 +96,11 @@ def claim_jobs(
     )
 
 
+def orphaned_jobs(connection: Connection, worker: UUID, known: Sequence[Job]) -> list[Job]:
+    """Running jobs that ``worker`` has claimed beside those it knows of, by id; only ids and tokens are filled in."""
+    return fetch(connection, Job, "jobs_orphans", {"worker": worker, "tokens": _leases(known)["tokens"]})
+
+
 def read_json_fast(connection: Connection) -> None:
     """Decode JSON of this connection without guessing its encoding: 1 us a job less."""
     set_json_loads(lambda data: _decode(data if isinstance(data, str) else str(data, "utf-8")), connection)

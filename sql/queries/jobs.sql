@@ -7,6 +7,13 @@ select c.id, c.job_type, c.payload, c.run, c.queue, c.attempt, c.max_attempts, c
 from (select set_config('synchronous_commit', 'off', true)) as not_durable,
      sched.claim(%(queues)s::text[], %(worker)s::uuid, %(limit)s::integer, %(lease)s::interval) c;
 
+-- name: jobs_orphans
+-- Jobs that a worker has claimed without knowing it: the answer to its claim was lost. Index: jobs_running.
+select j.id, j.job_type, j.lease_token::text as lease_token
+from sched.jobs j
+where j.status = 'running' and j.lease_owner = %(worker)s::uuid and j.lease_token <> all (%(tokens)s::uuid[])
+order by j.id;
+
 -- name: jobs_complete
 -- Record these attempts as succeeded; one outcome per job, in the order given: see sched.complete.
 select c.outcome

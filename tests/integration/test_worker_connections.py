@@ -66,9 +66,8 @@ def test_a_claim_whose_connection_breaks_leaves_no_job_behind(
 
     job_id = enqueue(database, "once")
     proxy.cut_next("sched.claim", when)
-    assert drain(proxy.dsn, registry, lease=timedelta(seconds=1)).succeeded == 1
-    expected = ["succeeded"] if when is Cut.BEFORE else ["lost", "succeeded"]
-    assert [attempt["outcome"] for attempt in attempts_of(database, job_id)] == expected
+    assert drain(proxy.dsn, registry, lease=timedelta(minutes=5)).succeeded == 1
+    assert [attempt["outcome"] for attempt in attempts_of(database, job_id)] == ["succeeded"]
 
 
 def test_all_connections_may_break_at_any_time(database: str, registry: HandlerRegistry, proxy: Proxy) -> None:

@@ -41,6 +41,7 @@ from scheduler.storage.jobs import (
     claim_jobs,
     hand_back_jobs,
     jobs_remain,
+    orphaned_jobs,
     read_json_fast,
     register_worker,
     remove_worker,
@@ -83,6 +84,7 @@ class Worker:
             self._in_flight,
             {**(os.environ if environment is None else environment), "SCHED_DSN": database.dsn},
         )
+        self._may_have_orphans = False
         self._failure: BaseException | None = None
 
     def run(self, stop: threading.Event, *, abort: threading.Event | None = None, drain: bool = False) -> WorkerResult:
@@ -136,7 +138,7 @@ class Worker:
                     return
             except TransientStorageError as error:
                 self._link.wait_after(error, stop)
-                may_have_more = True
+                may_have_more = self._may_have_orphans = True
             self._in_flight.changed.wait(STOP_LOOK_SECONDS)
 
     def _can_claim(self) -> bool:
@@ -146,6 +148,8 @@ class Worker:
 
     def _claim(self) -> bool:
         """Claim and start what fits; whether there may be more."""
+        if self._may_have_orphans:
+            self._return_orphans()
         settings = self._settings
         asked = min(self._in_flight.free_slots, settings.batch)
         sent = time.monotonic()
@@ -157,6 +161,16 @@ class Worker:
         trusted_until = sent + settings.trust.total_seconds()
         self._work.start([Execution(job, self._database, sent, trusted_until) for job in jobs])
         return len(jobs) == asked
+
+    def _return_orphans(self) -> None:
+        """Give back what a claim took whose answer was lost. One that commits later is left to its lease."""
+        known = [execution.job for execution in self._in_flight.snapshot()]
+        orphans = self._link.call(lambda connection: orphaned_jobs(connection, self._row.id, known))
+        if orphans:
+            self._link.call(lambda connection: hand_back_jobs(connection, orphans))
+            ids = [job.id for job in orphans]
+            logger.warning("claimed without an answer", extra={"event": "jobs_orphaned", "job_ids": ids})
+        self._may_have_orphans = False
 
     def _announce(self) -> bool:
         """Before waiting for hints, make sure they are sent; true when that was news, and one more look is due."""
