@@ -7,12 +7,12 @@ no gaps and are never planned or filled again. How many ended how stays in ``sch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from scheduler.storage.database import Connection, database_now, transaction
-from scheduler.storage.ledger import default_ledger_days, prune
+from scheduler.storage.ledger import count_prunable, default_ledger_days, prune
 
 BATCH = 2_000
 
@@ -67,3 +67,11 @@ def prune_once(
     empty("results", "prune_results", {"before": now - retention.results})
     empty("events", "prune_events", {"before": now - retention.events})
     return PruneResult(rows=rows)
+
+
+def preview(connection: Connection, retention: Retention, now: datetime | None = None) -> PruneResult:
+    """What ``prune_once`` would delete now; deletes nothing."""
+    now = now or database_now(connection)
+    before = {kind: None if kept is None else now - kept for kind, kept in asdict(retention).items()}
+    counts = asdict(count_prunable(connection, before, now))
+    return PruneResult(rows={kind.replace("_", " "): count for kind, count in counts.items() if count})

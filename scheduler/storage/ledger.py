@@ -86,6 +86,18 @@ class LedgerDays:
     days: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prunable:
+    """How many rows of each kind are older than their time."""
+
+    succeeded_jobs: int
+    cancelled_jobs: int
+    dead_jobs: int
+    dates: int
+    results: int
+    events: int
+
+
 def find_row(connection: Connection, schedule_id: int, date_: Expected) -> DateRow | None:
     """What is recorded of an expected date, found by its instant, else by its wall."""
     wall = date_.occurrence.wall
@@ -142,3 +154,10 @@ def prune(connection: Connection, what: str, parameters: Mapping[str, Any]) -> i
     """One batch of ``prune_jobs``, ``prune_results``, ``prune_events`` or ``prune_ledger``; how many rows went."""
     count: int = fetch_value(connection, what, parameters)
     return count
+
+
+def count_prunable(connection: Connection, before: Mapping[str, datetime | None], now: datetime) -> Prunable:
+    """What pruning would delete: ``before`` has the times of ``succeeded``, ``cancelled``, ``dead``, ``ledger`` (None:
+    each schedule's default), ``results`` and ``events``."""
+    (found,) = fetch(connection, Prunable, "prune_count", {**before, "now": now})
+    return found

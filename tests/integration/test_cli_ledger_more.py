@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from scheduler.services.retention import Retention
 from tests.integration.test_cli_terminal import on_terminal
 from tests.support.cli import DAILY, sched, write_definitions
 from tests.support.database import connect
@@ -259,3 +260,99 @@ def test_a_terminal_shows_days_without_gaps_too(applied: str) -> None:
     assert code == 0
     assert "daily  .........." in shown
     assert "20 expected, 20 settled, 0 gaps" in shown
+
+
+@pytest.fixture
+def aged(applied: str) -> str:
+    """Ten dates of each schedule in March 2024: of ``night`` seven succeeded and three died a year ago."""
+    sched("backfill", *MARCH)
+    with connect(applied) as connection:
+        connection.execute(
+            "update sched.jobs set status = case when id % 3 = 0 then 'dead' else 'succeeded' end,"
+            " completed_at = now() - '1 y'::interval where schedule = 'night'"
+        )
+        connection.execute("update sched.events set at = '2024-04-01'")
+    return applied
+
+
+def night_jobs(database: str) -> dict[str, int]:
+    with connect(database) as connection:
+        rows = connection.execute(
+            "select status, count(*) from sched.jobs where schedule = 'night' group by 1"
+        ).fetchall()
+    return dict(rows)
+
+
+def test_prune_deletes_what_its_dry_run_counts(aged: str) -> None:
+    before = night_jobs(aged)
+    counted = sched("prune", "--dry-run", "--json").document
+    untouched = night_jobs(aged)
+    pruned = sched("prune", "--json").document
+    again = sched("prune")
+
+    assert counted["rows"]["succeeded_jobs"] == before["succeeded"]
+    assert counted["rows"]["dead_jobs"] == before["dead"]
+    assert counted["rows"]["dates"] == 10
+    assert pruned["rows"] == counted["rows"]
+    assert (counted["dry_run"], pruned["dry_run"], untouched) == (True, False, before)
+    assert (again.code, again.out) == (0, "nothing is old enough\n")
+
+
+def test_prune_stops_at_dates_that_are_not_settled(aged: str) -> None:
+    sched("prune")
+
+    with connect(aged) as connection:
+        kept = connection.execute(
+            "select s.name, count(*) from sched.occurrences o join sched.schedules s on s.id = o.schedule_id"
+            " where o.logical_date < '2024-04-01' group by 1"
+        ).fetchall()
+    assert kept == [("daily", 10)]
+    assert sched("gaps", *MARCH, "--schedule", "night").err.startswith(
+        "night: dates up to 2024-03-10 01:30 UTC are pruned"
+    )
+
+
+def test_prune_keeps_what_it_is_told_to_keep(aged: str) -> None:
+    before = night_jobs(aged)
+    ended = sched(
+        "prune", "--keep-jobs", "1000d", "--keep-dead", "7d", "--keep-ledger", "10000d", "--keep-events", "10000d"
+    )
+
+    assert ended.out == f"gone:\ndead jobs  {before['dead']}\n"
+    assert night_jobs(aged) == {"succeeded": before["succeeded"]}
+
+
+def test_prune_shows_its_progress_on_a_terminal(aged: str) -> None:
+    code, shown = on_terminal("prune", "--dsn", aged)
+
+    assert (code, "dates" in shown) == (0, True)
+
+
+@pytest.mark.usefixtures("applied")
+@pytest.mark.parametrize(
+    ("flag", "text", "said"),
+    [
+        ("--keep-jobs", "30", "--keep-jobs: 30 has no unit"),
+        ("--keep-ledger", "1m", "--keep-ledger: 1m is too short; it must be at least 3600s"),
+    ],
+)
+def test_prune_refuses_times_that_make_no_sense(flag: str, text: str, said: str) -> None:
+    ended = sched("prune", flag, text)
+
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err
+
+
+def test_the_help_of_prune_names_the_defaults() -> None:
+    shown = " ".join(sched("prune", "--help").out.split())
+    kept = Retention()
+
+    assert kept.ledger is None
+    for what, time in (
+        ("succeeded and cancelled jobs", kept.succeeded),
+        ("succeeded and cancelled jobs", kept.cancelled),
+        ("dead jobs", kept.dead),
+        ("results of pruned jobs", kept.results),
+        ("events", kept.events),
+    ):
+        assert f"How long {what} stay. [default: ({time.days}d)]" in shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Set
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +95,7 @@ def _print_gaps(report: GapReport, everything: GapReport | None, kinds: Set[GapK
     print_dates(
         [(gap.schedule, gap.logical_date, gap.kind) for gap in report.gaps], ("schedule", "logical date", "kind")
     )
-    by_kind: dict[str, Counter[str]] = defaultdict(Counter)
+    by_kind: dict[str, Counter[str]] = {each.schedule: Counter() for each in report.schedules}
     for gap in report.gaps:
         by_kind[gap.schedule][gap.kind] += 1
     rows = [
@@ -105,9 +105,9 @@ def _print_gaps(report: GapReport, everything: GapReport | None, kinds: Set[GapK
         for line in drawn(everything.gaps, kinds, shutil.get_terminal_size().columns):
             print_line(line)
         print_table(("schedule", "expected", "settled", "gaps"), rows, empty="")
-    elif len(by_kind) > 1:
+    elif len(rows) > 1:
         for name, expected, settled, counts in rows:
-            if name in by_kind:
+            if counts is not None:
                 say(f"{name}: {expected} expected, {settled} settled, {counts}")
     say(f"{report.expected} expected, {report.settled} settled, {counted(len(report.gaps), 'gap')}")
 

@@ -31,6 +31,7 @@ from scheduler.interfaces.cli import (
     ledger,
     pgcron,
     preview,
+    prune,
     run,
     schedules,
     simulate,
@@ -51,7 +52,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
 )
-for group in (run, definitions, preview, simulate, ledger, explain, doctor, jobs, pgcron):
+for group in (run, definitions, preview, simulate, ledger, explain, doctor, prune, jobs, pgcron):
     app.add_typer(group.app)
 backfill.app.add_typer(backfills.app)
 app.add_typer(backfill.app, name="backfill")
