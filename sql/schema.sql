@@ -115,11 +115,13 @@ table sched.jobs with {fillfactor=70,autovacuum_vacuum_scale_factor=0.01,autovac
   wait_order bigint not null default EXTRACT(epoch FROM clock_timestamp())
   holds_overlap boolean not null default false
   holds_limit boolean not null default false
+  held_by text
   timeout interval
   retry_base interval not null default '00:00:10'::interval
   retry_max interval not null default '01:00:00'::interval
   retry_jitter double precision not null default 0.2
   constraint jobs_final CHECK (((status = ANY (ARRAY['succeeded'::text, 'dead'::text, 'cancelled'::text])) = (completed_at IS NOT NULL)))
+  constraint jobs_held_by CHECK (((held_by IS NULL) OR ((status = 'held'::text) AND (held_by = ANY (ARRAY['pause'::text, 'backfill'::text, 'person'::text])))))
   constraint jobs_lease CHECK (((status = 'running'::text) = ((lease_owner IS NOT NULL) AND (lease_token IS NOT NULL) AND (lease_expires_at IS NOT NULL))))
   constraint jobs_max_attempts CHECK ((max_attempts >= 1))
   constraint jobs_origin CHECK ((origin = ANY (ARRAY['enqueue'::text, 'schedule'::text, 'manual'::text, 'backfill'::text])))

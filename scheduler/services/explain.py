@@ -166,10 +166,9 @@ def _decision(connection: Connection, history: History, date: Expected, row: Dat
 
 
 def _lateness(decided_at: datetime, due_at: datetime) -> str:
-    apart = decided_at - due_at
-    if apart.total_seconds() < 0:
-        return f"{format_duration(-apart)} before it was due"
-    return f"{apart.total_seconds():.3f} s after it was due" if apart.days == 0 else f"{apart} after it was due"
+    if decided_at < due_at:
+        return f"{format_duration(due_at - decided_at)} before it was due"
+    return f"{format_duration(decided_at - due_at)} after it was due"
 
 
 def _without_row(connection: Connection, history: History, date: Expected) -> Step:

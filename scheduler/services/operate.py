@@ -33,8 +33,12 @@ class Waived:
     outcome: str
 
 
-def retry_jobs(connection: Connection, ids: Sequence[int], by: By) -> dict[int, str]:
-    """Make jobs run again, each in its own transaction: ``retried``, or the status of one that needs no retry.
+DONE = {"retry": {"retried"}, "hold": {"held"}, "release": {"released"}, "cancel": {"cancelled", "asked"}}
+"""The outcomes of each action that mean it was done; anything else is the unchanged status of the job."""
+
+
+def steer_jobs(connection: Connection, action: str, ids: Sequence[int], by: By) -> dict[int, str]:
+    """``retry``, ``hold``, ``release`` or ``cancel`` jobs, each in its own transaction; the outcome of each.
 
     Raises NotFound, before anything is changed, if one of them does not exist.
     """
@@ -44,7 +48,7 @@ def retry_jobs(connection: Connection, ids: Sequence[int], by: By) -> dict[int, 
     outcomes: dict[int, str] = {}
     for job_id in ids:
         with transaction(connection):
-            outcomes[job_id] = operating.retry(connection, job_id, by)
+            outcomes[job_id] = operating.steer_job(connection, action, job_id, by)
     return outcomes
 
 

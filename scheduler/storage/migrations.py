@@ -112,7 +112,10 @@ def _pending(applied: dict[int, AppliedMigration]) -> list[Migration]:
     for migration in known:
         was = applied.get(migration.version)
         if was is not None and was.checksum != migration.checksum:
-            raise MigrationError(f"migration {migration.name} differs from the one that was applied to this database")
+            raise MigrationError(
+                f"migration {migration.name} is not the one that was applied to this database: it was made by a "
+                "development version; use that version, or make a new database"
+            )
     return [migration for migration in known if migration.version not in applied]
 
 

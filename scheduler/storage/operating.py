@@ -57,9 +57,17 @@ class NewJob:
     timeout: timedelta | None = None
 
 
-def retry(connection: Connection, job_id: int, by: By) -> str:
-    """``retried``, ``not_found``, or the status of a job that needs no retry."""
-    outcome: str = fetch_value(connection, "operate_retry", {"id": job_id, "actor": by.actor, "reason": by.reason})
+_STEERING = {
+    "retry": "operate_retry",
+    "hold": "operate_hold",
+    "release": "operate_release",
+    "cancel": "operate_cancel",
+}
+
+
+def steer_job(connection: Connection, action: str, job_id: int, by: By) -> str:
+    """``retry``, ``hold``, ``release`` or ``cancel`` a job; the outcome, as ``sql/functions/operate.sql`` says."""
+    outcome: str = fetch_value(connection, _STEERING[action], {"id": job_id, "actor": by.actor, "reason": by.reason})
     return outcome
 
 

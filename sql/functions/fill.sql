@@ -153,7 +153,7 @@ begin
   perform 1 from sched.jobs j
   where j.backfill_id = p_id and j.status in ('scheduled', 'waiting', 'pending') order by j.id for update;
   update sched.jobs j
-  set status = 'held', waiting_for = null, holds_overlap = false, holds_limit = false
+  set status = 'held', held_by = 'backfill', waiting_for = null, holds_overlap = false, holds_limit = false
   where j.backfill_id = p_id and j.status in ('scheduled', 'waiting', 'pending');
   get diagnostics v_held = row_count;
   return v_held;
@@ -197,16 +197,16 @@ begin
     v_status := 'paused';
   elsif p_action = 'resume' and v_status = 'paused' then
     update sched.jobs j
-    set status = case when w.key is null then 'pending' else 'waiting' end, waiting_for = w.key
+    set status = case when w.key is null then 'pending' else 'waiting' end, waiting_for = w.key, held_by = null
     from sched.jobs k
     cross join lateral (select sched.first_key(k.overlap_key, k.limit_key) as key) w
-    where k.id = j.id and j.backfill_id = p_id and j.status = 'held';
+    where k.id = j.id and j.backfill_id = p_id and j.status = 'held' and j.held_by = 'backfill';
     get diagnostics jobs = row_count;
     v_status := 'filled';
   elsif p_action = 'cancel' and v_status <> 'cancelled' then
     update sched.jobs j
-    set status = 'cancelled', completed_at = clock_timestamp(), waiting_for = null, holds_overlap = false,
-        holds_limit = false, last_error = 'cancelled: its backfill was cancelled'
+    set status = 'cancelled', held_by = null, completed_at = clock_timestamp(), waiting_for = null,
+        holds_overlap = false, holds_limit = false, last_error = 'cancelled: its backfill was cancelled'
     where j.backfill_id = p_id and j.status in ('scheduled', 'waiting', 'pending', 'held');
     get diagnostics jobs = row_count;
     v_status := 'cancelled';

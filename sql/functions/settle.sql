@@ -179,7 +179,7 @@ begin
   select array_agg(p.schedule_id) into v_paused from paused p;
   if v_paused is not null then
     update sched.jobs j
-    set status = 'held', waiting_for = null, holds_overlap = false, holds_limit = false
+    set status = 'held', held_by = 'pause', waiting_for = null, holds_overlap = false, holds_limit = false
     where j.schedule_id = any (v_paused) and j.status = 'waiting';
   end if;
 end

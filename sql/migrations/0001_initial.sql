@@ -215,6 +215,7 @@ create table sched.jobs (
   wait_order bigint not null default extract(epoch from clock_timestamp()),
   holds_overlap boolean not null default false,
   holds_limit boolean not null default false,
+  held_by text,
   timeout interval,
   retry_base interval not null default '10 seconds',
   retry_max interval not null default '1 hour',
@@ -228,6 +229,7 @@ create table sched.jobs (
   constraint jobs_waiting check ((status = 'waiting') = (waiting_for is not null)),
   constraint jobs_slots check (not (holds_overlap or holds_limit)
     or status in ('scheduled', 'waiting', 'pending', 'running')),
+  constraint jobs_held_by check (held_by is null or (status = 'held' and held_by in ('pause', 'backfill', 'person'))),
   constraint jobs_max_attempts check (max_attempts >= 1)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.01, autovacuum_analyze_scale_factor = 0.01);
 comment on table sched.jobs is 'The queue. Only pending jobs are in the claim index; nothing a heartbeat changes is indexed.';
@@ -235,6 +237,7 @@ comment on column sched.jobs.run is 'Settings of a shell, http or sql job; null 
 comment on column sched.jobs.covers_from is 'Start of the first interval this job stands for, when earlier dates were coalesced into it.';
 comment on column sched.jobs.waiting_for is 'The key whose free slot this job waits for.';
 comment on column sched.jobs.wait_order is 'Order of admission after priority: seconds of the logical date, negative for a descending backfill.';
+comment on column sched.jobs.held_by is 'What holds a held job, and so what releases it; null when its handler did.';
 create index jobs_claim on sched.jobs (queue, priority, available_at, id) where status = 'pending';
 create index jobs_running on sched.jobs (id) where status = 'running';
 create index jobs_scheduled on sched.jobs (available_at, id) where status = 'scheduled';

@@ -12,6 +12,8 @@ select clock_timestamp() as now,
         where o.state = 'planned' and o.due_at > clock_timestamp()) as next_due_at,
        (select count(*) from sched.occurrences o
         where o.state = 'planned' and o.due_at <= clock_timestamp()) as due,
+       (select count(*) from sched.overdue) as overdue,
+       (select count(*) from sched.health h where h.is_horizon_ended) as ended_horizons,
        (select count(*) from sched.schedules s where s.retired_at is null) as schedules,
        (select count(*) from sched.pauses p
         join sched.schedules s on s.id = p.schedule_id
@@ -94,6 +96,18 @@ order by s.name;
 -- name: operate_retry
 -- Make a job run again: see sched.retry.
 select sched.retry(%(id)s::bigint, %(actor)s::text, %(reason)s::text);
+
+-- name: operate_hold
+-- Keep a job from starting: see sched.hold.
+select sched.hold(%(id)s::bigint, %(actor)s::text, %(reason)s::text);
+
+-- name: operate_release
+-- Let a held job go on: see sched.release.
+select sched.release(%(id)s::bigint, %(actor)s::text, %(reason)s::text);
+
+-- name: operate_cancel
+-- Cancel a job, or ask a running one to stop: see sched.cancel.
+select sched.cancel(%(id)s::bigint, %(actor)s::text, %(reason)s::text);
 
 -- name: operate_pause
 -- See sched.pause.

@@ -25,6 +25,7 @@ SQL_API = page("docs/reference/sql-api.md")
 
 CONTRACT = {
     "enqueue", "enqueue_many", "trigger", "claim", "heartbeat", "complete", "fail", "hand_back", "reap", "retry",
+    "hold", "release", "cancel",
     "fire", "pause", "resume",
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Commands about jobs: enqueue, list, show, retry. Who did what, and why, is kept as events."""
+"""Commands about jobs: enqueue, list, show, retry, hold, release, cancel. Who did what, and why, is kept as events."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ FINDINGS = 1
 LIST_LIMIT = 100_000
 ERROR_SHOWN = 60
 
+JobIds = Annotated[list[int], typer.Argument(metavar="ID...", parser=number, help="The numbers of jobs.")]
 JobId = Annotated[int, typer.Argument(metavar="ID", parser=number, help="The number of a job.")]
 
 
@@ -183,7 +184,7 @@ def show_job(context: typer.Context, job: JobId, dsn: Dsn = None, as_json: Json 
 @jobs.command("retry")
 def retry_jobs(
     context: typer.Context,
-    ids: Annotated[list[int], typer.Argument(metavar="ID...", parser=number, help="The numbers of jobs.")],
+    ids: JobIds,
     reason: Reason = None,
     dsn: Dsn = None,
     as_json: Json = False,
@@ -193,18 +194,72 @@ def retry_jobs(
     \b
       sched jobs retry 17 18 --reason "the source is back"
     """
-    from scheduler.services.operate import retry_jobs as retry
+    _steer(context, dsn, "retry", ids, reason, as_json=as_json)
+
+
+@jobs.command("hold")
+def hold_jobs(
+    context: typer.Context,
+    ids: JobIds,
+    reason: Reason = None,
+    dsn: Dsn = None,
+    as_json: Json = False,
+) -> None:
+    """Keep jobs that have not started from starting. Until they are released; exit code 1 if one has started.
+
+    \b
+      sched jobs hold 17 --reason "the source is being repaired"
+    """
+    _steer(context, dsn, "hold", ids, reason, as_json=as_json)
+
+
+@jobs.command("release")
+def release_jobs(
+    context: typer.Context,
+    ids: JobIds,
+    reason: Reason = None,
+    dsn: Dsn = None,
+    as_json: Json = False,
+) -> None:
+    """Let held jobs go on, whoever held them. Exit code 1 if one is not held.
+
+    \b
+      sched jobs release 17
+    """
+    _steer(context, dsn, "release", ids, reason, as_json=as_json)
+
+
+@jobs.command("cancel")
+def cancel_jobs(
+    context: typer.Context,
+    ids: JobIds,
+    reason: Reason = None,
+    dsn: Dsn = None,
+    as_json: Json = False,
+) -> None:
+    """Cancel jobs. A running one is asked to stop and loses its lease after 30 seconds; exit code 1 if one has ended.
+
+    \b
+      sched jobs cancel 17 --reason "sent by mistake"
+    """
+    _steer(context, dsn, "cancel", ids, reason, as_json=as_json)
+
+
+def _steer(
+    context: typer.Context, dsn: str | None, action: str, ids: list[int], reason: str | None, *, as_json: bool
+) -> None:
+    from scheduler.services.operate import DONE, steer_jobs
 
     for job_id in ids:
         whole(job_id, "ID", 1, LARGEST_ID)
     with connected(context, dsn) as connection:
-        outcomes = retry(connection, ids, by(context, dsn, reason))
+        outcomes = steer_jobs(connection, action, ids, by(context, dsn, reason))
     if as_json:
         print_json({"jobs": [{"id": job_id, "outcome": outcome} for job_id, outcome in outcomes.items()]})
     else:
         for job_id, outcome in outcomes.items():
-            print_line(f"job {job_id}: {outcome}" + ("" if outcome == "retried" else ", needs no retry"))
-    if set(outcomes.values()) != {"retried"}:
+            print_line(f"job {job_id}: {outcome}" + ("" if outcome in DONE[action] else f", needs no {action}"))
+    if not set(outcomes.values()) <= DONE[action]:
         raise typer.Exit(FINDINGS)
 
 
