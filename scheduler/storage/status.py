@@ -16,7 +16,10 @@ from scheduler.storage.queries import fetch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusSummary:
-    """``ready_since``: since when the longest waiting job could be claimed; ``due``: dates to decide right now."""
+    """``ready_since``: since when the longest waiting job could be claimed; ``due``: dates to decide right now.
+
+    ``overdue``: dates that are not done by their ``finish_by``; ``ended_horizons``: schedules without planned dates.
+    """
 
     now: datetime
     jobs: Mapping[str, int]
@@ -25,6 +28,8 @@ class StatusSummary:
     expired_leases: int
     next_due_at: datetime | None
     due: int
+    overdue: int
+    ended_horizons: int
     schedules: int
     paused_schedules: int
     workers: int

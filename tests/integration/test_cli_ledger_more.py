@@ -356,3 +356,18 @@ def test_the_help_of_prune_names_the_defaults() -> None:
         ("events", kept.events),
     ):
         assert f"How long {what} stay. [default: ({time.days}d)]" in shown
+
+
+def test_status_counts_overdue_dates_and_schedules_without_dates_ahead(applied: str) -> None:
+    with connect(applied) as connection:
+        connection.execute("update sched.schedule_revisions set finish_by = '1 minute'")
+        connection.execute("update sched.occurrences set due_at = now() - '1 h'::interval where schedule_id = 1")
+        connection.execute("update sched.schedules set planned_until = now() - '1 h'::interval where id = 1")
+
+    people, document = sched("status"), sched("status", "--json").document
+
+    assert (document["overdue"] >= 1, document["ended_horizons"]) == (True, 1)
+    assert f"overdue      {document['overdue']} dates not done by finish_by" in people.out.replace(
+        "date not", "dates not"
+    )
+    assert "not planned  1 schedule without dates ahead" in people.out

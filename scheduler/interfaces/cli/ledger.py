@@ -123,6 +123,8 @@ def _status_document(found: StatusSummary) -> dict[str, Any]:
         "oldest_ready_seconds": wait,
         "expired_leases": found.expired_leases,
         "due": found.due,
+        "overdue": found.overdue,
+        "ended_horizons": found.ended_horizons,
         "next_due_at": found.next_due_at,
         "schedules": found.schedules,
         "paused_schedules": found.paused_schedules,
@@ -144,7 +146,11 @@ def _print_status(found: StatusSummary) -> None:
         {
             "schedules": f"{found.schedules} in force{paused}",
             "dates": ", ".join(dates) or "none yet",
-            "undecided": f"{found.due} due dates" if found.due else None,
+            "undecided": counted(found.due, "due date") if found.due else None,
+            "overdue": counted(found.overdue, "date") + " not done by finish_by" if found.overdue else None,
+            "not planned": counted(found.ended_horizons, "schedule") + " without dates ahead"
+            if found.ended_horizons
+            else None,
             "next due": _when(found, found.next_due_at) or "nothing planned",
             "jobs": ", ".join(jobs) or "none yet",
             "oldest wait": None if found.ready_since is None else ago(found.ready_since, found.now),
