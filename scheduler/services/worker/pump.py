@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from uuid import uuid4
 
@@ -54,6 +55,7 @@ STOP_LOOK_SECONDS = 0.1
 """How soon a stop signal is noticed."""
 OVERRUN_SECONDS = 10.0
 """How long work that can be ended may take to end after its time-out."""
+SWITCH_SECONDS = 0.0005
 LAST_WORDS_SECONDS = 5.0
 """How long the end of a worker may wait for a database that does not answer."""
 
@@ -97,7 +99,8 @@ class Worker:
         try:
             self._link.call(require_schema)
             self._link.call(lambda connection: register_worker(connection, self._row, has_free_slots=False))
-            return self._run(stop, abort or threading.Event(), drain)
+            with _quick_thread_switches():
+                return self._run(stop, abort or threading.Event(), drain)
         finally:
             self._link.close()
 
@@ -241,6 +244,20 @@ class Worker:
         thread = threading.Thread(target=guarded, name=f"sched-{name}", daemon=True)
         thread.start()
         return thread
+
+
+@contextmanager
+def _quick_thread_switches() -> Iterator[None]:
+    """Let a thread that has its answer from the database go on soon beside handlers that compute.
+
+    With the interpreter's 5 ms, draining no-op ``async`` jobs was up to a third slower.
+    """
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(min(usual, SWITCH_SECONDS))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
 
 
 class _Dispatcher:
