@@ -24,6 +24,7 @@ from scheduler.services.planner import Planner
 from scheduler.services.tick import Ticker
 from scheduler.storage.database import Connection, Database
 from scheduler.storage.migrations import migrate
+from tests.support.build import NOON, Policy, add_schedule, fire, plan_dates
 from tests.support.cluster import Cluster, available_servers
 from tests.support.database import cloned_database, connect
 from tests.support.invariants import violations
@@ -252,6 +253,30 @@ def test_a_database_clock_a_year_ahead_makes_no_date_twice_when_it_is_back(db: C
     ]
     per_date = Counter(row[0] for row in db.execute("select logical_date from sched.jobs where schedule = 'm'"))
     assert set(per_date.values()) == {1}
+
+
+UNKEYED = pytest.mark.xfail(strict=True, reason="sched.decide may join occurrences by schedule alone")
+
+
+@pytest.mark.parametrize(
+    ("catchup", "schedules"),
+    [pytest.param("all", 1, marks=UNKEYED), ("latest", 1), ("none", 1), pytest.param("all", 50, marks=UNKEYED)],
+)
+def test_a_pass_after_an_outage_reads_a_few_rows_for_each_date(db: Connection, catchup: str, schedules: int) -> None:
+    """Statistics are those of an empty table, as after an outage. A plan without the key read 12 million rows."""
+    dates = 4000 // schedules
+    for number in range(schedules):
+        schedule = add_schedule(db, f"s{number}", Policy(catchup=catchup, overlap="allow"))
+        plan_dates(db, schedule, NOON - dates * MINUTE, dates)
+    with db.transaction():
+        outcome, enqueued, skipped, missed = fire(db, NOON + HOUR)[:4]
+        (read,) = _row(
+            db,
+            "select seq_tup_read + idx_tup_fetch from pg_stat_xact_user_tables"
+            " where schemaname = 'sched' and relname = 'occurrences'",
+        )
+    assert (outcome, enqueued + skipped + missed) == ("fired", 4000)
+    assert read <= 10 * 4000
 
 
 @contextmanager
