@@ -7,6 +7,7 @@ It is in autocommit; services open transactions with ``transaction``. Must not c
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from psycopg import errors as pg
 from psycopg.adapt import Buffer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.datetime import TimestamptzLoader
+from psycopg.types.json import set_json_dumps
 
 from scheduler.errors import ConfigError, SchedulerError, StorageError, TransientStorageError
 
@@ -53,6 +55,11 @@ class _UtcLoader(TimestamptzLoader):
         return super().load(data).astimezone(UTC)
 
 
+def _json_text(value: Any) -> str:
+    """JSON with its characters as they are: a database without an encoding (SQL_ASCII) refuses their escapes."""
+    return json.dumps(value, ensure_ascii=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Database:
     """Where the database is. Holds no connection."""
@@ -77,6 +84,7 @@ class Database:
                 make_conninfo(**{**_CONNECTION_DEFAULTS, **given}), autocommit=True, prepare_threshold=None
             )
         connection.adapters.register_loader("timestamptz", _UtcLoader)
+        set_json_dumps(_json_text, connection)
         version = connection.info.server_version
         if version < MINIMUM_VERSION:
             connection.close()
@@ -123,6 +131,8 @@ def mapped_errors() -> Iterator[None]:
         raise
     except (pg.SerializationFailure, pg.DeadlockDetected, pg.LockNotAvailable, pg.AdminShutdown) as error:
         raise TransientStorageError(_first_line(error)) from error
+    except pg.ReadOnlySqlTransaction as error:
+        raise TransientStorageError("the server is read-only; it may have been replaced by another one") from error
     except pg.InsufficientPrivilege as error:
         raise StorageError(f"the database refuses this: {_first_line(error)}") from error
     except (pg.UndefinedTable, pg.UndefinedFunction, pg.InvalidSchemaName) as error:

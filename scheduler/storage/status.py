@@ -150,6 +150,7 @@ class ScheduleLine:
     paused_by: str | None
     pause_reason: str | None
     next_due_at: datetime | None
+    fires_again: bool
     last_logical_date: datetime | None
     last_state: str | None
     last_reason: str | None

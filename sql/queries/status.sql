@@ -65,11 +65,13 @@ order by e.id;
 
 -- name: status_schedules_list
 -- Every schedule with its newest definition, its open pause, and what is next, by name; null lets every name pass.
+-- fires_again is false when the planner found no date beyond those that are planned.
 -- The latest decision is read from the newest end of occurrences_pkey.
 select s.id, s.name, s.owner, s.revision, s.retired_at, r.file, r.job_type, r.queue, r.definition,
        p.from_at as paused_at, p.keep as is_pause_keeping, p.actor as paused_by, p.reason as pause_reason,
        (select min(o.due_at) from sched.occurrences o
         where o.schedule_id = s.id and o.state = 'planned' and o.logical_date > s.ledger_from) as next_due_at,
+       s.planned_until < '9999-01-01' as fires_again,
        d.logical_date as last_logical_date, d.state as last_state, d.reason as last_reason
 from sched.schedules s
 join sched.schedule_revisions r on r.schedule_id = s.id and r.revision = s.revision

@@ -55,7 +55,7 @@ def list_schedules(
                 _rule(line.definition),
                 line.definition["timing"]["timezone"],
                 _state(line),
-                line.next_due_at,
+                "never" if _is_over(line) else line.next_due_at,
                 line.last_logical_date,
                 _decision(line),
             )
@@ -245,8 +245,14 @@ def _schedule_document(line: ScheduleLine) -> dict[str, Any]:
         "retired_at": line.retired_at,
         "paused": paused,
         "next_due_at": line.next_due_at,
+        "fires_again": not _is_over(line),
         "latest": latest,
     }
+
+
+def _is_over(line: ScheduleLine) -> bool:
+    """Whether no date will come any more, as for an expression that never matches, or a rule that has ended."""
+    return line.next_due_at is None and not line.fires_again
 
 
 def _rule(definition: Mapping[str, Any]) -> str:
