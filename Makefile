@@ -13,7 +13,7 @@ PYTEST := $(PYTHON_IN_VENV) -m pytest -o cache_dir="$(VENV)/cache/pytest"
 export HYPOTHESIS_STORAGE_DIRECTORY := $(VENV)/cache/hypothesis
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo docs bench db oracle bench-time bench-fire lock schema
+.PHONY: help setup check test demo docs bench db oracle bench-time bench-fire bench-queue pgcron-campaign lock schema
 
 # Folders with tests; a new one is found by itself. Acceptance and benchmarks measure time, so they run on their own.
 FOLDERS := $(patsubst %/,%,$(sort $(dir $(wildcard tests/*/test_*.py))))
@@ -65,6 +65,14 @@ oracle: ## compare our dates with those of an independent implementation
 db: ## psql on the embedded PostgreSQL of this directory
 	@$(SETUP) demo
 	@repository=$$(pwd) && cd "$$(sh scripts/workplace.sh "$(VENV)")" && $(PYTHON_IN_VENV) "$$repository/scripts/db.py"
+
+pgcron-campaign: ## the example schedules under pg_cron for five real minutes, and its equality with tick
+	@$(SETUP) dev
+	SCHED_CAMPAIGN=full $(PYTEST) -q -s tests/acceptance/test_pgcron_host.py
+
+bench-queue: ## how fast jobs are drained and picked up, beside the raw limit
+	@$(SETUP) dev
+	SCHED_BENCH_JOBS=100000 $(PYTEST) -q -s tests/benchmarks/test_queue.py
 
 schema: ## write sql/schema.sql from the migrations
 	@$(SETUP) dev

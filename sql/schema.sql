@@ -190,7 +190,6 @@ table sched.pauses
   actor text not null
   reason text
   constraint pauses_pkey PRIMARY KEY (id)
-  constraint pauses_schedule FOREIGN KEY (schedule_id) REFERENCES sched.schedules(id)
   CREATE UNIQUE INDEX pauses_open ON sched.pauses USING btree (schedule_id) WHERE (until_at IS NULL)
   CREATE INDEX pauses_schedule ON sched.pauses USING btree (schedule_id, from_at)
 

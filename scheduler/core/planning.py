@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -25,6 +25,9 @@ class Horizon:
 
 TICK_HORIZON = Horizon(reach=timedelta(minutes=10))
 PG_CRON_HORIZON = Horizon(reach=timedelta(days=400), max_dates=2000)
+MOST_PLANNED = 2_000_000
+"""Planned rows of all schedules together, at most, where a horizon is bounded by a number of dates."""
+
 LARGEST_MOVE = timedelta(days=2)
 """More than a release of the tz database moves a local time: zones have changed their day, never by two."""
 
@@ -32,6 +35,15 @@ FRESH_DATES = 100
 """So many dates to come are planned with each slice of a schedule that is behind."""
 
 HORIZONS = {"tick": TICK_HORIZON, "pg_cron": PG_CRON_HORIZON}
+
+
+def horizon_of(host: str, count_schedules: Callable[[], int]) -> Horizon:
+    """The horizon of a host. Where it is bounded by dates, the more schedules there are, the fewer dates each has."""
+    horizon = HORIZONS[host]
+    if horizon.max_dates is None:
+        return horizon
+    share = MOST_PLANNED // max(1, count_schedules())
+    return replace(horizon, max_dates=max(horizon.min_dates, min(horizon.max_dates, share)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +74,10 @@ def extension(history: History, planned_until: datetime, now: datetime, horizon:
     if is_last:
         return Extension(dates=dates, planned_until=NEVER, plan_at=NEVER)
     reached = max(until, planned_until)
-    again = now + horizon.reach / 2
     if horizon.max_dates is None:
-        again = max(again, min(ahead[0].logical_date, reached - horizon.reach / 2))
+        again = max(now + horizon.reach / 2, min(ahead[0].logical_date, reached - horizon.reach / 2))
+    else:
+        again = now + (reached - now) / 2
     return Extension(dates=dates, planned_until=reached, plan_at=min(again, NEVER))
 
 

@@ -62,12 +62,11 @@ class Link:
         self._backoff = Backoff()
 
     def call(self, work: Callable[[Connection], T]) -> T:
-        """``work`` with the connection. Raises TransientStorageError after dropping a broken one."""
+        """``work`` with the connection. Raises TransientStorageError after dropping it: the next may be better."""
         try:
             result = work(self.connection())
         except TransientStorageError:
-            if self._connection is not None and self._connection.broken:
-                self.close()
+            self.close()
             raise
         self._backoff.reset()
         return result

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from scheduler.core.localtime import tz_version
-from scheduler.core.planning import HORIZONS, LARGEST_MOVE, Horizon, extension, replanned
+from scheduler.core.planning import LARGEST_MOVE, Horizon, extension, horizon_of, replanned
 from scheduler.storage.database import Connection, database_now, transaction
 from scheduler.storage.queries import execute, fetch_value
 from scheduler.storage.schedules import (
@@ -60,7 +60,7 @@ class Planner:
         positions = due_positions(connection, now, SLICE_SCHEDULES)
         if not positions or not self._may_plan(connection):
             return PlanResult()
-        horizon = HORIZONS[fetch_value(connection, "state_host")]
+        horizon = horizon_of(fetch_value(connection, "state_host"), lambda: fetch_value(connection, "schedules_count"))
         for position in positions:
             if position.tzdata != self._tzdata:
                 self._take_over(connection, position, now)

@@ -92,7 +92,7 @@ comment on column sched.schedule_revisions.definition is 'The whole definition, 
 
 create table sched.pauses (
   id bigint generated always as identity constraint pauses_pkey primary key,
-  schedule_id integer not null constraint pauses_schedule references sched.schedules (id),
+  schedule_id integer not null,
   from_at timestamptz not null,
   until_at timestamptz,
   keep boolean not null default false,

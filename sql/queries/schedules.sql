@@ -80,6 +80,10 @@ from sched.fire(p_limit => %(limit)s::integer, p_by => %(by)s::text) f;
 -- name: state_use_tzdata
 select sched.use_tzdata(%(tzdata)s::text);
 
+-- name: schedules_count
+-- How many schedules are in force.
+select count(*) from sched.schedules s where s.retired_at is null;
+
 -- name: state_host
 select s.host from sched.state s;
 

@@ -181,7 +181,7 @@ class Cluster:
         if guard is None:
             return
         assert guard.stdin is not None
-        with guard.stdin, contextlib.suppress(BrokenPipeError):  # it may have ended by itself
+        with contextlib.suppress(BrokenPipeError), guard.stdin:  # it may have ended by itself
             guard.stdin.write(signal_name.encode() + b"\n")
             guard.stdin.flush()
             guard.wait(START_SECONDS)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from scheduler.core.history import History, RevisionSpan
 from scheduler.core.models import CatchupPolicy, Cron, Rule, Timing
-from scheduler.core.planning import NEVER, PG_CRON_HORIZON, TICK_HORIZON, extension
+from scheduler.core.planning import NEVER, PG_CRON_HORIZON, TICK_HORIZON, extension, horizon_of
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -82,3 +82,18 @@ def test_dates_to_come_are_planned_with_every_slice_of_an_outage_unless_the_newe
         first = extension(replace(latest, spans=spans), behind, NOW, TICK_HORIZON, 1000)
         assert first.planned_until == behind + 1000 * MINUTE
         assert sum(date.occurrence.logical_date > NOW for date in first.dates) == fresh
+
+
+def test_pg_cron_is_looked_at_again_when_half_of_what_is_planned_has_passed() -> None:
+    minutely = extension(history("* * * * *"), NOW, NOW, PG_CRON_HORIZON, 100_000)
+    assert minutely.planned_until == NOW + 2000 * MINUTE
+    assert minutely.plan_at == NOW + 1000 * MINUTE
+    daily = extension(history("0 0 * * *"), NOW, NOW, PG_CRON_HORIZON, 100_000)
+    assert daily.plan_at == NOW + timedelta(days=200)
+
+
+def test_many_schedules_share_the_rows_that_pg_cron_may_have_planned() -> None:
+    assert horizon_of("pg_cron", lambda: 1).max_dates == 2000
+    assert horizon_of("pg_cron", lambda: 10_000).max_dates == 200
+    assert horizon_of("pg_cron", lambda: 5_000_000).max_dates == 2
+    assert horizon_of("tick", lambda: 10_000) == TICK_HORIZON

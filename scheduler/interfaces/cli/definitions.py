@@ -128,12 +128,14 @@ def apply(
       sched apply
       sched apply deploy/schedules --dsn postgresql://db.internal/jobs
     """
+    from scheduler.interfaces.cli.pgcron import plan_to_horizon
     from scheduler.services.apply import apply_definitions
 
     definitions = load(folder)
     actor = settings_of(context, dsn).actor
     with connected(context, dsn) as connection:
         applied = apply_definitions(connection, definitions, actor=actor, allow_retire=allow_retire)
+        plan_to_horizon(connection)
     if as_json:
         documents = [change_document(change) for change in applied.changes]
         print_json({"schedules": len(definitions.schedules), "changes": documents, "applied_at": applied.applied_at})

@@ -5,24 +5,29 @@ Each loop is a thread with connections of its own. The first that fails stops th
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from scheduler.errors import ConfigError, DefinitionError
+from scheduler.errors import ConfigError, DefinitionError, SchedulerError
 from scheduler.interfaces.cli.changes import describe_changes
 from scheduler.interfaces.cli.output import say, sentences
+from scheduler.interfaces.cli.pgcron import keep_planned, plan_to_horizon
 from scheduler.services.apply import apply_definitions
 from scheduler.services.definitions import SUFFIXES, load_definitions
 from scheduler.services.loop import run_every
 from scheduler.services.planner import Planner
 from scheduler.services.tick import Ticker
 from scheduler.storage.database import Connection, Database
+
+logger = logging.getLogger(__name__)
 
 Loop = Callable[[threading.Event], object]
 
@@ -58,6 +63,7 @@ class Follower:
         definitions = load_definitions(self._folder, today=datetime.now(UTC).date())
         for line in describe_changes(apply_definitions(connection, definitions, actor=self._actor).changes):
             say(line)
+        plan_to_horizon(connection)
 
     def apply_if_changed(self, connection: Connection) -> None:
         """Apply if a file changed since the last time; problems are reported once per change."""
@@ -85,6 +91,30 @@ class Follower:
 def follow(database: Database, follower: Follower, stop: threading.Event) -> None:
     """Apply what changes in the follower's folder until ``stop`` is set."""
     run_every(follower.apply_if_changed, database=database, interval=FOLLOW_INTERVAL, stop=stop)
+
+
+@contextmanager
+def planning_beside(database: Database) -> Iterator[None]:
+    """Keep schedules planned to their host's horizon for the time of a ``with`` block.
+
+    Workers do so for databases whose passes pg_cron hosts: no ticker plans there. A planner that fails is logged and
+    does not end the work beside it.
+    """
+    done = threading.Event()
+
+    def plan() -> None:
+        try:
+            keep_planned(database, done)
+        except SchedulerError as error:
+            logger.warning("planning stopped", extra={"event": "planning_stopped", "error": str(error)})
+
+    thread = threading.Thread(target=plan, name="sched-planner", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(ABORT_PATIENCE_SECONDS)
 
 
 def run_together(stop: threading.Event, abort: threading.Event, *loops: Loop) -> None:

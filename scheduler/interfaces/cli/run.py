@@ -179,12 +179,17 @@ def worker(
       sched worker --app team.jobs --drain
     """
     from scheduler.handlers import load_app
+    from scheduler.interfaces.cli.loops import planning_beside
     from scheduler.services.loop import stop_on_signals
     from scheduler.services.worker import Worker
 
     settings = _worker_settings(set(queue or ["default"]), concurrency, lease)
     registry = load_app(*map(module, apps or ()))
-    with opened(context, dsn, log_level=LOOP_LOG_LEVEL) as database, stop_on_signals() as (stop, abort):
+    with (
+        opened(context, dsn, log_level=LOOP_LOG_LEVEL) as database,
+        stop_on_signals() as (stop, abort),
+        planning_beside(database),
+    ):
         result = Worker(database, registry, settings).run(stop, abort=abort, drain=drain)
     if as_json:
         print_json(asdict(result))
