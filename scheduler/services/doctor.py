@@ -20,6 +20,7 @@ from scheduler.storage import doctor
 from scheduler.storage.database import Connection, database_now, transaction
 from scheduler.storage.doctor import Noticed, Repaired, ServerFacts, StateFacts
 from scheduler.storage.migrations import require_schema
+from scheduler.storage.status import summary
 
 NEWEST_MINORS: Mapping[int, int] = {14: 25, 15: 20, 16: 16, 17: 12, 18: 7}
 """The newest release of each major version of PostgreSQL that we know of: November 2026, with its security fixes."""
@@ -30,7 +31,7 @@ DECISION_PATIENCE = timedelta(minutes=1)
 REAP_PATIENCE = timedelta(seconds=10)
 CLAIM_PATIENCE = timedelta(minutes=1)
 CLOCKS_APART = timedelta(minutes=1)
-IDLE_IN_TRANSACTION = timedelta(seconds=10)
+IDLE_IN_TRANSACTION = timedelta(seconds=5)
 OLD_SNAPSHOT = timedelta(minutes=1)
 QUEUE_USAGE = 0.25
 CALENDARS_AHEAD = timedelta(days=60)
@@ -171,6 +172,11 @@ def _passes(state: StateFacts, server: ServerFacts) -> Check:
     return Check(name="passes", is_ok=False, text=text, advice=advice)
 
 
+def _planned_text(connection: Connection) -> str:
+    end = summary(connection).horizon_end
+    return "every schedule has planned dates ahead" + (f", up to {instant_text(end)}" if end else "")
+
+
 def _dates(connection: Connection) -> Iterator[Check]:
     yield _listed(
         "planning",
@@ -183,7 +189,7 @@ def _dates(connection: Connection) -> Iterator[Check]:
     yield _listed(
         "horizons",
         doctor.ended_horizons(connection, DECISION_PATIENCE),
-        good="every schedule has planned dates ahead",
+        good=_planned_text(connection),
         bad="{count} without planned dates since {at}",
         advice='their dates will be decided late: run "sched tick", or a worker beside pg_cron',
         noun="schedule",

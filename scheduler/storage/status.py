@@ -19,6 +19,7 @@ class StatusSummary:
     """``ready_since``: since when the longest waiting job could be claimed; ``due``: dates to decide right now.
 
     ``overdue``: dates that are not done by their ``finish_by``; ``ended_horizons``: schedules without planned dates.
+    ``horizon_end``: up to where every schedule with further dates is planned.
     """
 
     now: datetime
@@ -30,6 +31,7 @@ class StatusSummary:
     due: int
     overdue: int
     ended_horizons: int
+    horizon_end: datetime | None
     schedules: int
     paused_schedules: int
     workers: int

@@ -14,6 +14,7 @@ select clock_timestamp() as now,
         where o.state = 'planned' and o.due_at <= clock_timestamp()) as due,
        (select count(*) from sched.overdue) as overdue,
        (select count(*) from sched.health h where h.is_horizon_ended) as ended_horizons,
+       (select min(h.horizon_end) from sched.health h) as horizon_end,
        (select count(*) from sched.schedules s where s.retired_at is null) as schedules,
        (select count(*) from sched.pauses p
         join sched.schedules s on s.id = p.schedule_id

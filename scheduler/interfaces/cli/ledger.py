@@ -125,6 +125,7 @@ def _status_document(found: StatusSummary) -> dict[str, Any]:
         "due": found.due,
         "overdue": found.overdue,
         "ended_horizons": found.ended_horizons,
+        "horizon_end": found.horizon_end,
         "next_due_at": found.next_due_at,
         "schedules": found.schedules,
         "paused_schedules": found.paused_schedules,
@@ -157,6 +158,7 @@ def _print_status(found: StatusSummary) -> None:
             "expired leases": found.expired_leases or None,
             "workers": found.workers,
             "fired by": "pg_cron" if found.host == "pg_cron" else None,
+            "planned until": _when(found, found.horizon_end) if found.host == "pg_cron" else None,
             "last tick": _when(found, found.last_pass_at) or "never",
         }
     )
