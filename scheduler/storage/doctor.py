@@ -14,6 +14,8 @@ from scheduler.storage.database import Connection
 from scheduler.storage.queries import fetch, fetch_values
 
 LISTED = 1_000
+JOBS_KEPT = timedelta(hours=1)
+"""``sched prune`` leaves jobs alone for so long after they ended, whatever it is told."""
 
 INVARIANTS = {
     "invariant_one_job_per_date": "at most one job per date and generation",
@@ -136,12 +138,14 @@ def open_sessions(connection: Connection, *, idle: timedelta, old: timedelta) ->
     return fetch(connection, Session, "doctor_sessions", {"idle": idle, "old": old, "limit": LISTED})
 
 
-def violations(connection: Connection) -> Mapping[str, list[str]]:
+def violations(connection: Connection, jobs_kept: timedelta | None = JOBS_KEPT) -> Mapping[str, list[str]]:
     """What violates each invariant, by the invariant's sentence; empty when all hold.
 
-    One that is seen once may be a change under way, or a limit that was lowered: look twice.
+    ``jobs_kept`` is how long a job stays at least, None where none was ever pruned. A violation that is seen once may
+    be a change under way: look twice.
     """
-    found = {title: fetch_values(connection, name, {"limit": LISTED}) for name, title in INVARIANTS.items()}
+    parameters = {"limit": LISTED, "jobs_kept": jobs_kept}
+    found = {title: fetch_values(connection, name, parameters) for name, title in INVARIANTS.items()}
     return {title: subjects for title, subjects in found.items() if subjects}
 
 

@@ -61,13 +61,13 @@ where j.status in ('succeeded', 'dead', 'cancelled') and (j.completed_at is null
 limit %(limit)s::integer;
 
 -- name: invariant_enqueued_dates_have_their_job
--- Jobs are pruned, an hour after they ended at the earliest, and their dates stay. So a date of the last hour has its
--- job, and an older one has none or its own.
+-- Jobs are pruned, and their dates stay. So a date decided less than jobs_kept ago has its job, and an older one has
+-- none or its own; with null, no job was ever pruned.
 select 'schedule ' || o.schedule_id || ' at ' || sched.rfc3339(o.logical_date) as what
 from sched.occurrences o
 left join sched.jobs j on j.id = o.job_id
 where o.state = 'enqueued'
-  and case when j.id is null then o.decided_at > clock_timestamp() - interval '1 hour'
+  and case when j.id is null then coalesce(o.decided_at > clock_timestamp() - %(jobs_kept)s::interval, true)
            else (j.schedule_id, j.logical_date, j.generation) is distinct from
                 (o.schedule_id, o.logical_date, o.generation) end
 limit %(limit)s::integer;

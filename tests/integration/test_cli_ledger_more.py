@@ -371,3 +371,18 @@ def test_status_counts_overdue_dates_and_schedules_without_dates_ahead(applied: 
         "date not", "dates not"
     )
     assert "not planned  1 schedule without dates ahead" in people.out
+
+
+def test_a_backfill_that_was_killed_while_filling_is_not_watched_for_ever(
+    applied: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.interfaces.cli.backfills.WATCH_SECONDS", 0)
+    sched("backfill", *MARCH, "--schedule", "daily")
+    with connect(applied) as connection:
+        connection.execute("update sched.backfills set status = 'filling', completed_at = null")
+        connection.execute(
+            "update sched.jobs set status = 'succeeded', completed_at = now(), waiting_for = null,"
+            " holds_overlap = false"
+        )
+
+    assert sched("backfill", "show", "1", "--watch", "--json").document["jobs"] == {"succeeded": 10}

@@ -13,6 +13,7 @@ import pytest
 from scheduler.clock import FixedClock, SystemClock
 from scheduler.core.models import CalendarRule, Cron, Definition, DefinitionSet, ExcludedDays, Timing
 from scheduler.errors import ConfigError
+from scheduler.interfaces.cli.prune import SHORTEST
 from scheduler.services.apply import apply_definitions
 from scheduler.services.doctor import NEWEST_MINORS, Check, examine, repair_clock
 from scheduler.services.explain import explain
@@ -218,6 +219,10 @@ def test_an_invariant_counts_as_violated_when_it_is_seen_twice(db: Connection) -
 
     assert check.subjects == ["job 2"]
     assert "the attempt count is the number of attempt rows" in check.text
+
+
+def test_prune_keeps_jobs_for_as_long_as_doctor_relies_on() -> None:
+    assert doctor.JOBS_KEPT == SHORTEST
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ app = typer.Typer(rich_markup_mode=None)
 FINDINGS = 1
 LIST_LIMIT = 10_000
 WATCH_SECONDS = 1.0
+UNMOVED_LOOKS = 30
 
 BackfillId = Annotated[int, typer.Argument(metavar="ID", parser=number, help="The number of a backfill.")]
 
@@ -133,20 +134,27 @@ def _steer(
 
 
 def _watch(connection: Connection, backfill: int) -> BackfillRow:
-    """Follow a backfill until its jobs are final, or held because it is paused: a bar, or lines where there is none."""
+    """Follow a backfill until its jobs are final, or held because it is paused: a bar, or lines where there is none.
+
+    One that was killed while it made jobs stays ``filling``; it is followed until nothing has moved for a while.
+    """
     from scheduler.core.models import FINAL_STATUSES
     from scheduler.services.backfill import show_backfill
 
-    said = None
+    said, unmoved = None, 0
     with progress(f"backfill {backfill}") as follow:
         while True:
             found = show_backfill(connection, backfill)
             ended = sum(found.jobs.get(status, 0) for status in FINAL_STATUSES)
             total = sum(found.jobs.values())
             follow(ended, total)
-            if not sys.stderr.isatty() and (line := f"{ended} of {total} ended: {_counts(found)}") != said:
-                say(said := line)
-            if found.status != "filling" and ended + found.jobs.get("held", 0) == total:
+            line = f"{ended} of {total} ended: {_counts(found)}"
+            unmoved = unmoved + 1 if line == said else 0
+            if line != said and not sys.stderr.isatty():
+                say(line)
+            said = line
+            is_over = found.status != "filling" or unmoved >= UNMOVED_LOOKS
+            if is_over and ended + found.jobs.get("held", 0) == total:
                 return found
             time.sleep(WATCH_SECONDS)
 

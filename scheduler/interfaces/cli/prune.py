@@ -21,7 +21,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 KINDS = ("succeeded jobs", "cancelled jobs", "dead jobs", "dates", "results", "events")
 SHORTEST = timedelta(hours=1)
-"""Doctor relies on it: a job is there for at least an hour after it ended."""
+"""Doctor relies on it: ``JOBS_KEPT`` in ``storage.doctor``."""
 
 
 def _kept(flag: str, what: str, default: str) -> typer.models.OptionInfo:
