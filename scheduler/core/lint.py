@@ -12,7 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from scheduler.core.cron import CronFields, cron_warnings, croniter_dates, croniter_reading, parse_cron
+from scheduler.core.cron import (
+    CronFields,
+    cron_warnings,
+    croniter_dates,
+    croniter_reading,
+    croniter_reads_alike,
+    parse_cron,
+)
 from scheduler.core.durations import format_duration
 from scheduler.core.localtime import Stretch, local_clock, minute_of, wall_of
 from scheduler.core.models import (
@@ -124,7 +131,7 @@ def _about_rule(timing: Timing, now: datetime) -> Iterator[str]:
 
 def _beside_croniter(fields: CronFields, now: datetime) -> Iterator[str]:
     """The first date that only one of the two finds, in UTC, where both find dates."""
-    theirs = croniter_dates(fields.expression, now, _PEER_DATES)
+    theirs = None if croniter_reads_alike(fields) else croniter_dates(fields.expression, now, _PEER_DATES)
     if theirs is None:
         return
     bare = Timing(name="", rule=Cron(expression=fields.expression))

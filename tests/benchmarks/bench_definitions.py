@@ -1,6 +1,6 @@
 """Loads and validates 10,000 schedules, writes them as JSON and compares them; prints times and peak memory.
 
-Run as a script: ``python tests/benchmarks/bench_definitions.py [COUNT]``. Each figure is of a fresh process.
+Run as ``python -m tests.benchmarks.bench_definitions [COUNT]``. Each figure is of a fresh process.
 """
 
 from __future__ import annotations

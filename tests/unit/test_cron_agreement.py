@@ -14,7 +14,7 @@ import pytest
 from croniter import CroniterBadDateError, croniter
 from cronsim import CronSim, CronSimError
 
-from scheduler.core.cron import croniter_dates
+from scheduler.core.cron import croniter_dates, croniter_reads_alike, parse_cron
 from scheduler.core.models import Cron, Timing
 from scheduler.core.occurrences import firings, next_occurrences
 from scheduler.errors import DefinitionError
@@ -84,6 +84,15 @@ def test_drawn_expressions_fire_as_in_croniter_and_cronsim() -> None:
         if found != of_cronsim(expression):
             differing.append(("cronsim", expression))
     assert differing == []
+
+
+def test_fields_that_croniter_reads_alike_have_the_same_dates_and_others_are_compared_by_date() -> None:
+    alike = [expression for expression in drawn() if croniter_reads_alike(parse_cron(expression, ""))]
+    assert len(alike) > EXPRESSIONS / 4
+    for expression in alike:
+        assert croniter_dates(expression, BEGIN, DATES) == (ours(expression) or None)
+    for expression in ("0 2-2 * * *", "0 16 */2 * SAT", "0 0 13 * fri#2", "0 0 * * 5L", "0 0 L * *", "5-5,7 * * * *"):
+        assert not croniter_reads_alike(parse_cron(expression, ""))
 
 
 @pytest.mark.parametrize("expression", ["0 0 * * 1#2", "0 0 * * fri#1,mon#3", "0 0 29 2 *", "0 0 L 2 *", "0 0 * * 0-6"])
