@@ -15,6 +15,7 @@ from scheduler.core.localtime import local_clock
 from scheduler.core.models import CalendarRule
 from scheduler.core.moments import instant_text
 from scheduler.errors import ConfigError, NotFound
+from scheduler.storage.backfills import list_backfills
 from scheduler.storage.database import FAR_PAST, Connection, database_now
 from scheduler.storage.ledger import (
     DateJob,
@@ -198,7 +199,8 @@ def _job(connection: Connection, job: DateJob) -> Iterator[Step]:
     yield Step(
         kind="job",
         at=job.created_at,
-        text=f"job {job.id} in queue {job.queue} ({job.origin}{generation}){covers}, key {job.idempotency_key}",
+        text=f"job {job.id} in queue {job.queue} ({_origin(connection, job)}{generation}){covers}, "
+        f"key {job.idempotency_key}",
         details={"job_id": job.id, "status": job.status},
     )
     for attempt in attempts_of(connection, job.id):
@@ -215,6 +217,14 @@ def _job(connection: Connection, job: DateJob) -> Iterator[Step]:
     if job.result_at is not None:
         by = "" if job.produced_by == job.id else f", made by job {job.produced_by}"
         yield Step(kind="result", at=job.result_at, text=f"its result is kept{by}")
+
+
+def _origin(connection: Connection, job: DateJob) -> str:
+    """Who wanted a job: ``schedule``, ``manual``, or a backfill by its number with the reason somebody gave."""
+    if job.backfill_id is None:
+        return job.origin
+    reason = next((row.reason for row in list_backfills(connection, backfill_id=job.backfill_id)), None)
+    return f"backfill {job.backfill_id}" + (f": {reason}" if reason else "")
 
 
 def _event(event: Noted) -> Step:

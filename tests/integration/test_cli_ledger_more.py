@@ -41,6 +41,7 @@ def test_explain_tells_a_filled_date_in_order() -> None:
     assert kinds == ["definition", "expected", "note", "decided", "job", "job_status"]
     assert all(step.keys() == {"kind", "at", "text", "details"} for step in document["steps"])
     assert document["steps"][3]["details"] == {"state": "enqueued", "reason": "backfill", "by": "ann"}
+    assert "in queue default (backfill 1: lost), key night:" in document["steps"][4]["text"]
 
 
 @pytest.mark.usefixtures("applied")
