@@ -261,7 +261,7 @@ table sched.state
   constraint state_is_single CHECK (is_single)
   constraint state_pkey PRIMARY KEY (is_single)
 
--- Processes that claim jobs; a random id per process start.
+-- Processes that claim jobs; a random id per process start. Kept for 30 days, for their names.
 table sched.workers
   id uuid not null
   name text not null
@@ -270,4 +270,5 @@ table sched.workers
   has_free_slots boolean not null default true
   started_at timestamp with time zone not null default clock_timestamp()
   seen_at timestamp with time zone not null default clock_timestamp()
+  stopped_at timestamp with time zone
   constraint workers_pkey PRIMARY KEY (id)

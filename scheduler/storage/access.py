@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -39,11 +41,17 @@ def open_database(
         directory = find_directory(settings.directory)
         say(f"embedded PostgreSQL in {directory}")
         with EmbeddedServer.open(directory) as server:
+            _put_first_in_path(server.bin_dir)
             database = Database(server.dsn)
             if needs_schema:
                 with database.connection() as connection:
                     _bring_up_to_date(connection, say)
             yield database
+
+
+def _put_first_in_path(bin_dir: Path) -> None:
+    """Let the commands of jobs find the client programs of this very server: ``pg_dump`` refuses a newer one."""
+    os.environ["PATH"] = os.pathsep.join([str(bin_dir), *filter(None, [os.environ.get("PATH")])])
 
 
 def _require_address(dsn: str) -> None:

@@ -46,6 +46,7 @@ class EmbeddedServer:
         """Use ``open``, which makes the parts."""
         self.directory = directory
         self.dsn = dsn
+        self.bin_dir = cluster.binaries.bin_dir
         self._lease = lease
         self._cluster = cluster
         self._process_id = os.getpid()

@@ -286,9 +286,10 @@ create table sched.workers (
   concurrency integer not null,
   has_free_slots boolean not null default true,
   started_at timestamptz not null default clock_timestamp(),
-  seen_at timestamptz not null default clock_timestamp()
+  seen_at timestamptz not null default clock_timestamp(),
+  stopped_at timestamptz
 );
-comment on table sched.workers is 'Processes that claim jobs; a random id per process start.';
+comment on table sched.workers is 'Processes that claim jobs; a random id per process start. Kept for 30 days, for their names.';
 
 create table sched.events (
   id bigint generated always as identity constraint events_pkey primary key,

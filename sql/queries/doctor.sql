@@ -76,7 +76,8 @@ from (
 where q.since < clock_timestamp() - %(patience)s::interval
   and not exists (
     select from sched.workers w
-    where q.queue = any (w.queues) and w.seen_at > clock_timestamp() - interval '1 minute')
+    where q.queue = any (w.queues) and w.stopped_at is null
+      and w.seen_at > clock_timestamp() - interval '1 minute')
 order by q.since, q.queue
 limit %(limit)s::integer;
 

@@ -20,7 +20,7 @@ select clock_timestamp() as now,
         join sched.schedules s on s.id = p.schedule_id
         where p.until_at is null and s.retired_at is null) as paused_schedules,
        (select count(*) from sched.workers w
-        where w.seen_at > clock_timestamp() - interval '1 minute') as workers,
+        where w.stopped_at is null and w.seen_at > clock_timestamp() - interval '1 minute') as workers,
        t.host, t.tzdata, t.last_pass_at, t.last_plan_at
 from sched.state t;
 

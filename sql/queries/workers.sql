@@ -1,7 +1,7 @@
 -- name: workers_register
--- Make this process known, and forget those unseen for a day.
+-- Make this process known, and forget those unseen for 30 days.
 with forgotten as (
-  delete from sched.workers w where w.seen_at < clock_timestamp() - interval '1 day' and w.id <> %(worker)s::uuid
+  delete from sched.workers w where w.seen_at < clock_timestamp() - interval '30 days' and w.id <> %(worker)s::uuid
 )
 insert into sched.workers (id, name, queues, concurrency, has_free_slots)
 values (%(worker)s::uuid, %(name)s, %(queues)s::text[], %(concurrency)s::integer, %(has_free_slots)s::boolean)
@@ -14,8 +14,10 @@ set has_free_slots = %(has_free_slots)s::boolean, seen_at = clock_timestamp()
 where w.id = %(worker)s::uuid;
 
 -- name: workers_leave
--- The process ends in good order.
-delete from sched.workers w where w.id = %(worker)s::uuid;
+-- The process ends in good order. Its row stays, so that its attempts have a name.
+update sched.workers w
+set stopped_at = clock_timestamp(), seen_at = clock_timestamp(), has_free_slots = false
+where w.id = %(worker)s::uuid;
 
 -- name: workers_look
 -- The one question an idle worker asks every second: is something claimable in its queues, is there work for the

@@ -313,7 +313,9 @@ def test_a_second_signal_cuts_the_grace_short(database: str, registry: HandlerRe
 def test_a_worker_is_known_while_it_runs(database: str, registry: HandlerRegistry) -> None:
     def known() -> list[tuple[str, list[str], int]]:
         with psycopg.connect(database) as connection:
-            return connection.execute("select name, queues, concurrency from sched.workers").fetchall()
+            return connection.execute(
+                "select name, queues, concurrency from sched.workers where stopped_at is null"
+            ).fetchall()
 
     with running_worker(database, registry, queues=("a", "b"), concurrency=3):
         assert wait_for(known, 10, "a row") == [("test", ["a", "b"], 3)]
