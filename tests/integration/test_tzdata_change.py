@@ -1,4 +1,4 @@
-"""Two releases of the tz database that disagree: nothing lost, nothing twice (America/Vancouver, winter 2026).
+"""TZ-09, two releases of the tz database that disagree: nothing lost, nothing twice (America/Vancouver, winter 2026).
 
 Release 2025b puts 09:00 in Vancouver at 17:00Z in December 2026, release 2026f at 16:00Z.
 """
