@@ -84,7 +84,8 @@ def beats(since: datetime, until: datetime) -> Iterator[datetime]:
 def walls(db: Connection, name: str) -> list[str]:
     rows = db.execute(
         "select to_char(o.wall, 'MM-DD HH24:MI') from sched.occurrences o"
-        " join sched.schedules s on s.id = o.schedule_id where s.name = %s and o.state = 'enqueued' order by o.logical_date",
+        " join sched.schedules s on s.id = o.schedule_id"
+        " where s.name = %s and o.state = 'enqueued' order by o.logical_date",
         (name,),
     ).fetchall()
     return [row[0] for row in rows]
