@@ -137,11 +137,12 @@ language sql volatile as $$
            end) as reason_so_far
     from by_time t
   ), counted as (
-    -- What is unfinished of each schedule, counted once, at its first row: live jobs, those of them that wait for the
-    -- overlap slot, and whether nobody has or wants that slot.
+    -- What is unfinished of each schedule, counted once, at the first row it matters for: live jobs, those of them
+    -- that wait for the overlap slot, and whether nobody has or wants that slot.
     select k.*,
            row_number() over (partition by k.schedule_id, k.reason_so_far is null order by k.nth) as place,
-           case when k.nth = 1 and k.overlap <> 'allow' then (
+           case when k.overlap <> 'allow'
+                 and row_number() over (partition by k.schedule_id, k.overlap = 'allow' order by k.nth) = 1 then (
              select array[
                count(*) filter (where j.origin <> 'backfill'),
                count(*) filter (where j.origin <> 'backfill' and j.status = 'waiting' and not j.holds_overlap),

@@ -239,3 +239,19 @@ def test_firing_twice_changes_nothing(db: Connection) -> None:
         db.execute("select * from sched.occurrences").fetchall(),
         db.execute("select * from sched.jobs").fetchall(),
     ) == before
+
+
+@pytest.mark.parametrize("limit", [5000, 1])
+def test_dates_of_two_revisions_with_other_overlap_policies_are_decided_together(db: Connection, limit: int) -> None:
+    schedule = add_schedule(db, policy=Policy(overlap="allow", catchup="all"))
+    plan_date(db, schedule, NOON - 2 * MINUTE)
+    db.execute(
+        "insert into sched.schedule_revisions select (r).* from (select jsonb_populate_record(r,"
+        ' \'{"revision": 2, "overlap": "queue"}\') as r from sched.schedule_revisions r) x'
+    )
+    for minute in (1, 0):
+        at = plan_date(db, schedule, NOON - minute * MINUTE)
+        db.execute("update sched.occurrences set revision = 2 where logical_date = %s", (at,))
+    fire_all(db, NOON, limit)
+    assert [row[1] for row in ledger(db, schedule)] == ["enqueued"] * 3
+    assert jobs(db, "revision", "status") == [(1, "pending"), (2, "pending"), (2, "waiting")]
