@@ -24,6 +24,8 @@ app = typer.Typer(rich_markup_mode=None)
 
 SHOWN = 200
 LONGEST = timedelta(days=400)
+_TICK = timedelta(microseconds=1)
+"""Definitions hold for dates after they are applied; so long before the first moment, its own dates are among them."""
 
 
 @app.command()
@@ -60,7 +62,7 @@ def simulate(
     _check_range(request.since, request.until)
     definitions = load(folder)
     with _throw_away_database() as connection, progress("simulating") as advance:
-        apply_definitions(connection, definitions, actor="simulation", now=request.since)
+        apply_definitions(connection, definitions, actor="simulation", now=request.since - _TICK)
         span = int((request.until - request.since).total_seconds())
         result = run(
             connection,
