@@ -255,6 +255,29 @@ def test_a_database_clock_a_year_ahead_makes_no_date_twice_when_it_is_back(db: C
     assert set(per_date.values()) == {1}
 
 
+@pytest.mark.parametrize("catchup", ["latest", "all", "none"])
+@pytest.mark.parametrize(("ahead", "step"), [(2 * HOUR, MINUTE), (timedelta(days=365), HOUR)])
+def test_after_the_repair_of_a_clock_that_was_ahead_nothing_is_silenced_and_nothing_lost(
+    db: Connection, ahead: timedelta, step: timedelta, catchup: str
+) -> None:
+    """A whole tick, firing and planning, under the wrong clock: nobody compared it with another one."""
+    begin = datetime.now(UTC).replace(second=0, microsecond=0)
+    schedule = definition("s", step, catchup=catchup, anchor=begin, overlap=OverlapPolicy.ALLOW)
+    apply_at(db, begin - HOUR / 2, schedule)
+    tick_at(db, begin)
+    tick_at(db, begin + ahead)
+    wait_for(lambda: _row(db, "select dates from sched.repair_clock('test')")[0] == 0, 60, "nothing more to repair")
+    moments = [begin + n * step for n in range(1, 200)]
+    for now in moments:
+        tick_at(db, now)
+    dates = fired(db, "s")
+    assert len(dates) == len(set(dates)), "a date was made twice"
+    # The minutes that passed on the real clock since ``begin`` may have been late when the repair looked.
+    assert set(dates) >= set(moments[3:])
+    undecided = "select count(*) from sched.occurrences where state = 'planned' and due_at <= %s"
+    assert _row(db, undecided, moments[-1]) == (0,)
+
+
 UNKEYED = pytest.mark.xfail(strict=True, reason="sched.decide may join occurrences by schedule alone")
 
 
