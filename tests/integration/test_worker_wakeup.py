@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -18,7 +19,8 @@ from tests.support.require import require
 from tests.support.wait import wait_for
 from tests.support.working import drain, enqueue, running_worker, wait_for_status
 
-IDLE_SECONDS = 6.0
+IDLE_SECONDS = 5.0
+WINDOWS = 3
 SETTLING_SECONDS = 2.5
 """Servers count transactions with a delay of a second or two."""
 
@@ -48,12 +50,18 @@ def test_an_idle_worker_sends_one_statement_a_second_at_most(database: str, regi
     with running_worker(database, registry), psycopg.connect(database, autocommit=True) as connection:
         wait_for(lambda: _wants_hints(database), 10, "the worker to be idle")
         _pass_time(SETTLING_SECONDS)
-        before, began = _transactions(connection), time.monotonic()
-        _pass_time(IDLE_SECONDS)
-        sent = _transactions(connection) - before
-        elapsed = time.monotonic() - began
-    own = 1
-    assert 0.5 * elapsed <= sent - own <= elapsed + 1
+        # The server counts autovacuum's transactions in this database too; one window without them is enough.
+        rates = [_statements_a_second(connection) for _ in range(WINDOWS)]
+    assert all(rate >= 0.5 for rate in rates)
+    assert min(rates) <= 1.2
+
+
+def _statements_a_second(connection: psycopg.Connection[Any]) -> float:
+    """How many transactions others ran in this database, per second, while nothing happened."""
+    before, began = _transactions(connection), time.monotonic()
+    _pass_time(IDLE_SECONDS)
+    sent = _transactions(connection) - before - 1
+    return sent / (time.monotonic() - began)
 
 
 def test_the_look_finds_work_for_which_no_hint_arrived(database: str, registry: HandlerRegistry) -> None:
