@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -148,16 +149,18 @@ def test_a_changed_field_is_shown_with_both_values(database: str, tmp_path: Path
 
 
 def test_plan_shows_dates_that_move_and_jobs_that_are_unfinished(database: str, tmp_path: Path) -> None:
-    folder = str(write_definitions(tmp_path, DAILY))
+    """Neither time of day is near now: of a date that moves past the end of the 14 days, only one side would count."""
+    hour = (datetime.now(UTC).hour + 6) % 24
+    folder = str(write_definitions(tmp_path, DAILY.replace("0 2", f"0 {hour}")))
     sched("apply", folder, "--dsn", database)
     sched("backfill", "--since", "2024-03-01", "--until", "2024-03-03", "--dsn", database)
-    write_definitions(tmp_path, DAILY.replace("0 2", "0 3"))
+    write_definitions(tmp_path, DAILY.replace("0 2", f"30 {hour}"))
 
     (change,) = sched("plan", folder, "--dsn", database, "--json").document["changes"]
     text = sched("plan", folder, "--dsn", database).out
 
     assert (change["dates"]["move"], change["unfinished_jobs"]) == (14, 2)
-    assert change["dates"]["first_moving"][0]["to"].endswith("T03:00:00Z")
+    assert change["dates"]["first_moving"][0]["to"].endswith(f"T{hour:02}:30:00Z")
     assert "14 dates move until" in text
     assert "2 jobs of it unfinished" in text
 
