@@ -185,10 +185,15 @@ language sql volatile as $$
 $$;
 
 -- Decide these occurrences: jobs for those that fire, an outcome and a reason for the rest. Needs the pass lock.
+-- Joins are done in the order they are written in and by key: with the statistics of an empty table, as after an
+-- outage, the planner read 12 million rows for 5,000 dates of one schedule.
 create or replace function sched.decide(
   p_schedule_ids integer[], p_logical_dates timestamptz[], p_now timestamptz, p_by text
 ) returns table (enqueued integer, skipped integer, missed integer)
-language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
+language plpgsql volatile
+set plan_cache_mode = force_custom_plan set join_collapse_limit = 1 set from_collapse_limit = 1
+set enable_hashjoin = off set enable_mergejoin = off set enable_material = off set enable_seqscan = off
+set enable_bitmapscan = off as $$
 declare
   v_ids integer[];
   v_dates timestamptz[];

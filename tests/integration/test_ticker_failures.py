@@ -278,12 +278,9 @@ def test_after_the_repair_of_a_clock_that_was_ahead_nothing_is_silenced_and_noth
     assert _row(db, undecided, moments[-1]) == (0,)
 
 
-UNKEYED = pytest.mark.xfail(strict=True, reason="sched.decide may join occurrences by schedule alone")
-
-
 @pytest.mark.parametrize(
     ("catchup", "schedules"),
-    [pytest.param("all", 1, marks=UNKEYED), ("latest", 1), ("none", 1), pytest.param("all", 50, marks=UNKEYED)],
+    [("all", 1), ("latest", 1), ("none", 1), ("all", 50)],
 )
 def test_a_pass_after_an_outage_reads_a_few_rows_for_each_date(db: Connection, catchup: str, schedules: int) -> None:
     """Statistics are those of an empty table, as after an outage. A plan without the key read 12 million rows."""
