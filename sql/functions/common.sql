@@ -25,12 +25,15 @@ create or replace function sched.occurrence_key(
   p_generation integer
 ) returns text
 language sql stable parallel safe as $$
-  select replace(replace(replace(replace(p_template,
+  -- The default template has a short way: texts of instants are what a key costs.
+  select case p_template
+    when '{schedule}:{logical_date}' then p_schedule || ':' || sched.rfc3339(p_logical_date)
+    else replace(replace(replace(replace(p_template,
       '{logical_date}', sched.rfc3339(p_logical_date)),
       '{local_date}', to_char(p_local_date, 'YYYY-MM-DD')),
       '{interval_start}', sched.rfc3339(p_interval_start)),
       '{schedule}', p_schedule)
-    || case when p_generation > 1 then '#' || p_generation else '' end
+    end || case when p_generation > 1 then '#' || p_generation else '' end
 $$;
 
 -- The key of the overlap slot of a schedule. "$" sorts before every name a limit can have, so that taking keys in

@@ -30,11 +30,15 @@ create or replace function sched.due_batch(
   p_now timestamptz, p_limit integer, out schedule_ids integer[], out logical_dates timestamptz[]
 )
 language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
+declare
+  v_due_ats timestamptz[];
+  v_are_ordered boolean[];
 begin
   if not exists (select from sched.occurrences o where o.state = 'planned' and o.due_at <= p_now) then
     return;
   end if;
-  select array_agg(d.schedule_id), array_agg(d.logical_date) into schedule_ids, logical_dates
+  select array_agg(d.schedule_id), array_agg(d.logical_date), array_agg(d.due_at), array_agg(d.is_ordered)
+  into schedule_ids, logical_dates, v_due_ats, v_are_ordered
   from (
     select f.* from sched.decidable(p_now) f
     order by f.due_at, f.schedule_id, f.logical_date
@@ -47,7 +51,8 @@ begin
   from (
     select b.schedule_id, b.logical_date
     from (
-      (select f.* from sched.decidable(p_now) f order by f.due_at, f.schedule_id, f.logical_date limit p_limit)
+      select o.* from unnest(schedule_ids, logical_dates, v_due_ats, v_are_ordered)
+        as o (schedule_id, logical_date, due_at, is_ordered)
       union
       (select f.* from sched.decidable(p_now) f
        order by f.due_at desc, f.schedule_id desc, f.logical_date desc limit p_limit)
@@ -87,19 +92,20 @@ language sql stable as $$
 $$;
 
 -- What becomes of these planned occurrences: a row each, in the order in which they are due. reason is null for those
--- that fire; overlap is their schedule's policy; covers_from is the start of the first interval the job stands for, when earlier dates were coalesced
--- into it; takes_slot says that its schedule's overlap slot is free for it. Changes nothing.
+-- that fire; covers_from is the start of the first interval the job stands for, when earlier dates were coalesced into
+-- it; takes_slot says that its schedule's overlap slot is free for it. Changes nothing.
 --
 -- One pipeline without joins between its steps: the planner cannot know how many rows they have, and nested loops
 -- over 5,000 of them took 10 s where this takes 0.1.
 create or replace function sched.fates(
   p_schedule_ids integer[], p_logical_dates timestamptz[], p_now timestamptz
 ) returns table (
-  schedule_id integer, logical_date timestamptz, overlap text, reason text, covers_from timestamptz, takes_slot boolean
+  schedule_id integer, logical_date timestamptz, revision integer, interval_start timestamptz, key text, overlap text,
+  reason text, covers_from timestamptz, takes_slot boolean
 )
 language sql volatile as $$
   with batch as (
-    select o.schedule_id, o.logical_date, o.due_at, o.interval_start, r.catchup, r.overlap,
+    select o.schedule_id, o.logical_date, o.revision, o.due_at, o.interval_start, r.catchup, r.overlap,
            p_now - o.due_at > r.grace as is_late,
            p_now - o.due_at > r.max_age as is_too_old,
            sched.occurrence_key(r.key_template, s.name, o.logical_date, o.local_date, o.interval_start, o.generation)
@@ -171,7 +177,7 @@ language sql volatile as $$
              as stretch
     from by_overlap o
   )
-  select t.schedule_id, t.logical_date, t.overlap, t.reason,
+  select t.schedule_id, t.logical_date, t.revision, t.interval_start, t.key, t.overlap, t.reason,
          case when t.reason is null and t.catchup = 'latest' then least(
            min(t.interval_start) filter (where t.reason = 'coalesced') over (partition by t.schedule_id, t.stretch),
            case when t.stretch = 0 and exists (
@@ -197,6 +203,9 @@ set enable_bitmapscan = off as $$
 declare
   v_ids integer[];
   v_dates timestamptz[];
+  v_revisions integer[];
+  v_interval_starts timestamptz[];
+  v_job_keys text[];
   v_overlaps text[];
   v_reasons text[];
   v_covers timestamptz[];
@@ -210,9 +219,9 @@ begin
   perform sched.lock_keys(array(
     select sched.overlap_key(s) from (select distinct unnest(p_schedule_ids) as s) as schedules));
 
-  select array_agg(f.schedule_id), array_agg(f.logical_date), array_agg(f.overlap), array_agg(f.reason),
-         array_agg(f.covers_from), array_agg(f.takes_slot)
-  into v_ids, v_dates, v_overlaps, v_reasons, v_covers, v_takes_slot
+  select array_agg(f.schedule_id), array_agg(f.logical_date), array_agg(f.revision), array_agg(f.interval_start),
+         array_agg(f.key), array_agg(f.overlap), array_agg(f.reason), array_agg(f.covers_from), array_agg(f.takes_slot)
+  into v_ids, v_dates, v_revisions, v_interval_starts, v_job_keys, v_overlaps, v_reasons, v_covers, v_takes_slot
   from sched.fates(p_schedule_ids, p_logical_dates, p_now) f;
 
   with inserted as (
@@ -222,21 +231,18 @@ begin
       interval_start, interval_end, covers_from, revision, overlap_key, limit_key, wait_order)
     select r.job_type, r.run, r.payload, case when w.key is null then 'pending' else 'waiting' end, w.key,
            f.takes_slot, 'schedule', r.queue, r.priority, r.max_attempts, r.timeout,
-           r.retry_base, r.retry_max, r.retry_jitter,
-           sched.occurrence_key(r.key_template, s.name, o.logical_date, o.local_date, o.interval_start, o.generation),
-           o.schedule_id, s.name, o.logical_date, o.generation, o.interval_start, o.logical_date, f.covers_from,
-           o.revision, k.overlap_key, r.limit_key, extract(epoch from o.logical_date)
-    from unnest(v_ids, v_dates, v_reasons, v_covers, v_takes_slot)
-      as f (schedule_id, logical_date, reason, covers_from, takes_slot)
-    join sched.occurrences o on o.schedule_id = f.schedule_id and o.logical_date = f.logical_date
-    join sched.schedules s on s.id = o.schedule_id
-    join sched.schedule_revisions r on r.schedule_id = o.schedule_id and r.revision = o.revision
+           r.retry_base, r.retry_max, r.retry_jitter, f.key, f.schedule_id, s.name, f.logical_date, 1,
+           f.interval_start, f.logical_date, f.covers_from, f.revision, k.overlap_key, r.limit_key,
+           extract(epoch from f.logical_date)
+    from unnest(v_ids, v_dates, v_revisions, v_interval_starts, v_job_keys, v_reasons, v_covers, v_takes_slot)
+      as f (schedule_id, logical_date, revision, interval_start, key, reason, covers_from, takes_slot)
+    join sched.schedules s on s.id = f.schedule_id
+    join sched.schedule_revisions r on r.schedule_id = f.schedule_id and r.revision = f.revision
     cross join lateral (
-      select case when r.overlap <> 'allow' then sched.overlap_key(o.schedule_id) end as overlap_key) k
+      select case when r.overlap <> 'allow' then sched.overlap_key(f.schedule_id) end as overlap_key) k
     cross join lateral (
       select sched.first_key(case when not f.takes_slot then k.overlap_key end, r.limit_key) as key) w
     where f.reason is null
-    order by o.due_at, r.priority, o.schedule_id
     on conflict do nothing
     returning status, queue, waiting_for
   )
