@@ -13,7 +13,7 @@ PYTEST := $(PYTHON_IN_VENV) -m pytest -o cache_dir="$(VENV)/cache/pytest"
 export HYPOTHESIS_STORAGE_DIRECTORY := $(VENV)/cache/hypothesis
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo docs bench db oracle bench-time bench-fire bench-queue pgcron-campaign lock schema
+.PHONY: help setup check test demo docs bench db oracle bench-time bench-fire bench-queue kill-campaign outage-campaign pgcron-campaign lock schema
 
 # Folders with tests; a new one is found by itself. Acceptance and benchmarks measure time, so they run on their own.
 FOLDERS := $(patsubst %/,%,$(sort $(dir $(wildcard tests/*/test_*.py))))
@@ -69,6 +69,14 @@ db: ## psql on the embedded PostgreSQL of this directory
 pgcron-campaign: ## the example schedules under pg_cron for five real minutes, and its equality with tick
 	@$(SETUP) dev
 	SCHED_CAMPAIGN=full $(PYTEST) -q -s tests/acceptance/test_pgcron_host.py
+
+kill-campaign: ## 400 kills at named points, two tickers alive
+	@$(SETUP) dev
+	$(PYTHON_IN_VENV) -m tests.acceptance.campaign kills
+
+outage-campaign: ## a year and a month without a ticker
+	@$(SETUP) dev
+	$(PYTHON_IN_VENV) -m tests.acceptance.campaign outages
 
 bench-queue: ## how fast jobs are drained and picked up, beside the raw limit
 	@$(SETUP) dev

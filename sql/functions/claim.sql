@@ -44,7 +44,8 @@ returns table (
 )
 language plpgsql volatile
 set plan_cache_mode = force_generic_plan
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_material = off as $$
 #variable_conflict use_column
 declare
   v_token text := left(replace(gen_random_uuid()::text, '-', ''), 20);

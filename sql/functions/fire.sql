@@ -112,7 +112,13 @@ language sql volatile as $$
              as key,
            row_number() over (partition by o.schedule_id order by o.due_at, o.logical_date) as nth
     from unnest(p_schedule_ids, p_logical_dates) as d (schedule_id, logical_date)
-    join sched.occurrences o on o.schedule_id = d.schedule_id and o.logical_date = d.logical_date
+    cross join lateral (
+      -- "offset 0" keeps this the inner side, looked up by its key, whatever the statistics say.
+      select x.*
+      from sched.occurrences x
+      where x.schedule_id = d.schedule_id and x.logical_date = d.logical_date
+      offset 0
+    ) o
     join sched.schedules s on s.id = o.schedule_id
     join sched.schedule_revisions r on r.schedule_id = o.schedule_id and r.revision = o.revision
     where o.state = 'planned'
@@ -135,7 +141,7 @@ language sql volatile as $$
              ) then 'coalesced'
            end as reason_of_time
     from batch b
-  ), by_key as (
+  ), by_key as materialized (
     select t.*,
            coalesce(t.reason_of_time, case
              when exists (select from sched.jobs j where j.idempotency_key = t.key)

@@ -51,7 +51,8 @@ create or replace function sched.complete(
 ) returns table (id bigint, outcome text)
 language plpgsql volatile
 set plan_cache_mode = force_generic_plan
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_material = off as $$
 #variable_conflict use_column
 declare
   v_keys text[];
@@ -101,7 +102,8 @@ create or replace function sched.fail(
 ) returns table (id bigint, outcome text)
 language plpgsql volatile
 set plan_cache_mode = force_generic_plan
-set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_material = off as $$
 #variable_conflict use_column
 declare
   v_keys text[];

@@ -302,7 +302,6 @@ def test_a_pass_after_an_outage_reads_a_few_rows_for_each_date(server: Cluster, 
     assert read <= 10 * 4000
 
 
-@pytest.mark.xfail(reason="sched.fates may compare every date of the batch with every other", strict=False)
 def test_a_pass_after_an_outage_costs_the_same_whatever_the_statistics_say(server: Cluster) -> None:
     """A join of the batch with itself took 5 s of work for what takes 0.3 s; wall time would depend on the machine."""
     now = datetime.now(UTC)
