@@ -249,7 +249,8 @@ def test_a_killed_server_whose_entry_stays_a_zombie_is_not_believed(
     with Holder(directory, binaries=binaries, script=KEEP_ZOMBIES + HOLD) as starter:
         starter.dsn()
         zombie = kill_server(directory)
-        assert Path(f"/proc/{zombie}/stat").read_text().split()[2] == "Z"
+        entry = Path(f"/proc/{zombie}/stat")
+        wait_for(lambda: entry.read_text().split()[2] == "Z", 10, "the killed server to be a zombie")
         with EmbeddedServer.open(directory, binaries=binaries) as server:
             assert one(server.dsn, "select 1") == "1"
         starter.leave()
