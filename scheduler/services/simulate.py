@@ -14,12 +14,11 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from scheduler.storage.database import Connection, transaction
+from scheduler.storage.firing import FirePass, fire
 from scheduler.storage.simulation import (
     SimulatedDate,
-    SimulatedPass,
     Started,
     finish_jobs,
-    fire_at,
     next_event,
     simulated_dates,
     start_jobs,
@@ -122,9 +121,9 @@ class _Simulation:
                 pass
         self._start(now)
 
-    def _pass(self, now: datetime) -> SimulatedPass:
+    def _pass(self, now: datetime) -> FirePass:
         with transaction(self._connection):
-            return fire_at(self._connection, now)
+            return fire(self._connection, "simulation", now)
 
     def _start(self, now: datetime) -> None:
         free = self._request.concurrency - len(self._ending)

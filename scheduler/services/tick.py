@@ -16,28 +16,14 @@ from typing import Protocol
 from scheduler.errors import TransientStorageError
 from scheduler.services.loop import Link
 from scheduler.storage.database import Connection, Database, database_now, transaction
-from scheduler.storage.queries import fetch
+from scheduler.storage.firing import FirePass, fire
 
 logger = logging.getLogger(__name__)
 
-PASS_LIMIT = 5_000
 POLL = timedelta(seconds=1)
 BUSY_WAIT = timedelta(milliseconds=50)
 CLOCK_WARNING = timedelta(minutes=1)
 CLOCK_REFUSAL = timedelta(days=1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirePass:
-    """What one call of ``sched.fire`` did; see there."""
-
-    outcome: str
-    enqueued: int
-    skipped: int
-    missed: int
-    is_more_due: bool
-    next_due_at: datetime | None
-    decided_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +110,7 @@ class Ticker:
 
     def _fire(self, connection: Connection) -> FirePass:
         with transaction(connection):
-            (fired,) = fetch(connection, FirePass, "fire", {"limit": PASS_LIMIT, "by": self._by})
+            fired = fire(connection, self._by)
         if fired.enqueued or fired.skipped or fired.missed:
             logger.info(
                 "fired: %d enqueued, %d skipped, %d missed",

@@ -14,19 +14,6 @@ WORKER = uuid4()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedPass:
-    """What one pass at a virtual moment did."""
-
-    outcome: str
-    enqueued: int
-    skipped: int
-    missed: int
-    is_more_due: bool
-    next_due_at: datetime | None
-    decided_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedDate:
     """A date and what became of it."""
 
@@ -45,12 +32,6 @@ class Started:
 
     id: int
     token: UUID
-
-
-def fire_at(connection: Connection, now: datetime) -> SimulatedPass:
-    """One pass of the real ``sched.fire`` at a virtual moment."""
-    (done,) = fetch(connection, SimulatedPass, "simulation_fire", {"now": now})
-    return done
 
 
 def next_event(connection: Connection, now: datetime) -> datetime | None:

@@ -73,9 +73,9 @@ from sched.fill(
   %(walls)s::timestamp[], %(folds)s::boolean[], %(local_dates)s::date[], %(interval_starts)s::timestamptz[]) f;
 
 -- name: fire
--- One pass; see sql/functions/fire.sql.
+-- One pass, at this moment or, in a simulation, at another; see sql/functions/fire.sql.
 select f.outcome, f.enqueued, f.skipped, f.missed, f.is_more_due, f.next_due_at, f.decided_at
-from sched.fire(p_limit => %(limit)s::integer, p_by => %(by)s::text) f;
+from sched.fire(coalesce(%(now)s::timestamptz, clock_timestamp()), %(limit)s::integer, %(by)s::text) f;
 
 -- name: state_use_tzdata
 select sched.use_tzdata(%(tzdata)s::text);

@@ -1,8 +1,3 @@
--- name: simulation_fire
--- A pass at a moment of the virtual clock.
-select f.outcome, f.enqueued, f.skipped, f.missed, f.is_more_due, f.next_due_at, f.decided_at
-from sched.fire(%(now)s::timestamptz, 5000, 'simulation') f;
-
 -- name: simulation_next
 -- The next moment at which something would happen by itself: a date is due, or the planner looks.
 select least(

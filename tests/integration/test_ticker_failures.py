@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 
 from scheduler.core.models import Definition, OverlapPolicy
-from scheduler.services import tick as tick_service
 from scheduler.services.planner import Planner
-from scheduler.services.tick import Ticker
+from scheduler.services.tick import Ticker, TickResult
+from scheduler.storage import firing
 from scheduler.storage.database import Connection, Database
 from scheduler.storage.migrations import migrate
 from tests.support.build import NOON, Policy, add_schedule, fire, plan_dates
@@ -115,7 +115,7 @@ def test_a_server_that_dies_while_firing_changes_nothing(
     database: str, db: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Immediate stops, as a crash; each hits a pass that is under way. The tickers wait it out and go on."""
-    monkeypatch.setattr(tick_service, "PASS_LIMIT", 30)
+    monkeypatch.setattr(firing, "PASS_LIMIT", 30)
     now = datetime.now(UTC).replace(microsecond=0)
     schedules = due_schedules(300, now)
     apply_at(db, now - OUTAGE, *schedules)
@@ -170,7 +170,7 @@ def test_a_day_between_the_clocks_and_the_ticker_neither_plans_nor_fires(
     clock = [apart]
     ticker = Ticker(Planner("off"), "off", own_clock=lambda: datetime.now(UTC) + clock[0])
     with caplog.at_level(logging.WARNING):
-        assert ticker.run_once(db) == tick_service.TickResult()
+        assert ticker.run_once(db) == TickResult()
     assert "neither firing nor planning" in caplog.text
     assert db.execute("select * from sched.occurrences order by schedule_id, logical_date").fetchall() == before
     assert db.execute("select id, planned_until, plan_at from sched.schedules order by id").fetchall() == positions
