@@ -196,12 +196,8 @@ begin
     jobs := sched.hold_backfill(p_id);
     v_status := 'paused';
   elsif p_action = 'resume' and v_status = 'paused' then
-    update sched.jobs j
-    set status = case when w.key is null then 'pending' else 'waiting' end, waiting_for = w.key, held_by = null
-    from sched.jobs k
-    cross join lateral (select sched.first_key(k.overlap_key, k.limit_key) as key) w
-    where k.id = j.id and j.backfill_id = p_id and j.status = 'held' and j.held_by = 'backfill';
-    get diagnostics jobs = row_count;
+    jobs := sched.requeue_held(array(
+      select j.id from sched.jobs j where j.backfill_id = p_id and j.status = 'held' and j.held_by = 'backfill'));
     v_status := 'filled';
   elsif p_action = 'cancel' and v_status <> 'cancelled' then
     update sched.jobs j

@@ -164,6 +164,23 @@ begin
 end
 $$;
 
+-- Put these held jobs back into the queue, where they wait for their slots or are claimable; returns how many. Call it
+-- with their keys locked, and admit afterwards.
+create or replace function sched.requeue_held(p_ids bigint[]) returns integer
+language plpgsql volatile as $$
+declare
+  v_count integer;
+begin
+  update sched.jobs j
+  set status = case when w.key is null then 'pending' else 'waiting' end, waiting_for = w.key, held_by = null
+  from sched.jobs k
+  cross join lateral (select sched.first_key(k.overlap_key, k.limit_key) as key) w
+  where k.id = j.id and j.id = any (p_ids) and j.status = 'held';
+  get diagnostics v_count = row_count;
+  return v_count;
+end
+$$;
+
 -- Let the jobs of a schedule go on that a pause put on hold. Lock order: limits by key, then jobs.
 create or replace function sched.release_paused(p_schedule_id integer) returns void
 language plpgsql volatile as $$
@@ -174,11 +191,9 @@ begin
   from sched.jobs j, unnest(array[j.overlap_key, j.limit_key]) as k
   where j.schedule_id = p_schedule_id and j.status = 'held' and j.held_by = 'pause' and k is not null;
   perform sched.lock_keys(v_keys);
-  update sched.jobs j
-  set status = case when w.key is null then 'pending' else 'waiting' end, waiting_for = w.key, held_by = null
-  from sched.jobs k
-  cross join lateral (select sched.first_key(k.overlap_key, k.limit_key) as key) w
-  where k.id = j.id and j.schedule_id = p_schedule_id and j.status = 'held' and j.held_by = 'pause';
+  perform sched.requeue_held(array(
+    select j.id from sched.jobs j
+    where j.schedule_id = p_schedule_id and j.status = 'held' and j.held_by = 'pause'));
   perform sched.admit(v_keys);
 end
 $$;
