@@ -15,7 +15,7 @@ compile() {
         --output-file "requirements/$output" pyproject.toml requirements/build.in "$@" >/dev/null
 }
 
-compile dev.txt --extra embedded --extra holidays --extra dev "$@"
+compile dev.txt --extra embedded --extra holidays --extra lab --extra dev "$@"
 compile demo.txt --extra embedded --constraint requirements/dev.txt
 if grep -n "://" requirements/*.txt; then
     echo "lock: an address got into the lines above; they must hold names, versions and hashes only" >&2
