@@ -7,7 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from scheduler.core.new_job import Enqueued as Enqueued
+    from scheduler.core.new_job import NewJob as NewJob
     from scheduler.core.occurrences import firings as firings
+    from scheduler.errors import ConfigError as ConfigError
     from scheduler.errors import DefinitionError as DefinitionError
     from scheduler.handlers import Cancel as Cancel
     from scheduler.handlers import Discard as Discard
@@ -17,18 +20,27 @@ if TYPE_CHECKING:
     from scheduler.handlers import Retry as Retry
     from scheduler.handlers import handler as handler
     from scheduler.services.enqueue import enqueue as enqueue
+    from scheduler.services.enqueue import enqueue_async as enqueue_async
+    from scheduler.services.enqueue import enqueue_many as enqueue_many
+    from scheduler.services.enqueue import enqueue_many_async as enqueue_many_async
 
 __version__ = "0.1.0"
 
 _PLACES = {
     "Cancel": "scheduler.handlers",
+    "ConfigError": "scheduler.errors",
     "DefinitionError": "scheduler.errors",
     "Discard": "scheduler.handlers",
+    "Enqueued": "scheduler.core.new_job",
     "Hold": "scheduler.handlers",
     "Job": "scheduler.handlers",
     "LeaseLost": "scheduler.handlers",
+    "NewJob": "scheduler.core.new_job",
     "Retry": "scheduler.handlers",
     "enqueue": "scheduler.services.enqueue",
+    "enqueue_async": "scheduler.services.enqueue",
+    "enqueue_many": "scheduler.services.enqueue",
+    "enqueue_many_async": "scheduler.services.enqueue",
     "firings": "scheduler.core.occurrences",
     "handler": "scheduler.handlers",
 }

@@ -2,7 +2,7 @@
 
     SchedulerError            4   something of ours is broken
     |- DefinitionError        2   a person fixes a definition file or an expression
-    |- ConfigError            2   a person fixes a flag, an environment variable or a date
+    |- ConfigError            2   a person fixes a flag, an environment variable, a date or an argument
     |- NotFound               2   a name or id that does not exist
     |- MigrationError         3   the database's schema cannot be used by this version
     |- StorageError           3   the database is unreachable or unfit
@@ -55,7 +55,7 @@ class DefinitionError(SchedulerError):
 
 
 class ConfigError(SchedulerError):
-    """A flag, an environment variable or a date typed by a person makes no sense."""
+    """A flag, an environment variable, a date typed by a person or an argument of an application makes no sense."""
 
     exit_code = 2
 

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
+from datetime import date, time, timedelta
+from decimal import Decimal
 from typing import Any
 
 Path = tuple[str | int, ...]
 
 SIZE_LIMIT = 256 * 1024
+DEPTH_LIMIT = 100
+"""Levels of objects and lists. Python's JSON reads a thousand, PostgreSQL's some thousands more."""
 _INTEGER_LIMIT = 10**1000
 _FLOATS_WITH_EXPONENT = 1e16
 """From here on Python writes a float with an exponent, and jsonb gives it back as an integer."""
+_PLACE_LIMIT = 200
 
 
 def storable(value: Any) -> Any:
@@ -31,11 +36,19 @@ def storable(value: Any) -> Any:
 
 
 def storage_faults(value: Any, size_limit: int = SIZE_LIMIT) -> list[tuple[Path, str]]:
-    """Why ``value`` cannot be stored as ``jsonb``: the path of each offending part, and a sentence about it."""
+    """Why ``value`` cannot be stored as ``jsonb``: the path of each offending part, and what to say after its place."""
     faults = list(_faults(value, ()))
     if not faults and (size := len(json.dumps(value, ensure_ascii=False).encode())) > size_limit:
         faults = [((), f"is {size:,} bytes as JSON, more than {size_limit:,}: store the data and pass a reference")]
     return faults
+
+
+def place(root: str, path: Path) -> str:
+    """Where a part stands, as people write it: ``payload.orders[3].total``; cut when very long."""
+    text = root + "".join(
+        f".{part}" if isinstance(part, str) and part.isidentifier() else f"[{json.dumps(part)}]" for part in path
+    )
+    return text if len(text) <= _PLACE_LIMIT else f"{text[: _PLACE_LIMIT - 3]}..."
 
 
 def text_fault(text: str) -> str | None:
@@ -48,6 +61,9 @@ def text_fault(text: str) -> str | None:
 
 
 def _faults(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    if len(path) > DEPTH_LIMIT:
+        yield path, f"is nested more than {DEPTH_LIMIT} levels deep: make it flatter"
+        return
     match value:
         case None | bool():
             pass
@@ -56,20 +72,44 @@ def _faults(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
                 yield path, fault
         case int():
             if abs(value) >= _INTEGER_LIMIT:
-                yield path, "is a number of more than 1,000 digits: quote it"
+                yield path, _refusal("a number of more than 1,000 digits", "a text")
         case float():
             if not math.isfinite(value):
-                yield path, "is not a finite number: quote it to keep it as text"
+                name = (
+                    "NaN" if math.isnan(value) else f"{value:+}".replace("+inf", "Infinity").replace("inf", "Infinity")
+                )
+                yield path, _refusal(name, "null or a text")
         case list() | tuple():
             for index, item in enumerate(value):
                 yield from _faults(item, (*path, index))
         case dict():
             for key, item in value.items():
                 if not isinstance(key, str):
-                    yield path, f"has the key {key!r}, which is not text"
+                    yield path, f'the key {key!r} is not text: write "{key}"'
                     continue
                 if fault := text_fault(key):
                     yield (*path, key), f"key {fault}"
                 yield from _faults(item, (*path, key))
         case _:
-            yield path, f"is a {type(value).__name__}, which JSON cannot hold"
+            yield path, _refusal(f"a value of type {type(value).__name__}", _instead(value))
+
+
+def _refusal(what: str, instead: str) -> str:
+    return f"{what} cannot be stored as JSON; send {instead}"
+
+
+def _instead(value: Any) -> str:
+    match value:
+        case date() | time():
+            return "its isoformat() as text"
+        case timedelta():
+            return "its total_seconds()"
+        case Decimal():
+            return "str() of it, or a float"
+        case bytes() | bytearray() | memoryview():
+            return "it as base64 text"
+        case Set() | Iterator():
+            return "a list"
+        case Mapping():
+            return "a dict"
+    return "a dict of what matters, or a text"

@@ -1,118 +1,113 @@
 """Enqueue jobs from an application, in its own transaction: the job exists if and only if the change commits.
 
-Takes the connections that applications have: psycopg, sync or async, and any DB-API connection whose parameters are
-written ``%s`` (psycopg2, pg8000). SQLAlchemy: ``session.connection().connection.driver_connection``; Django:
-``django.db.connection.connection``. Nothing is committed here.
+Takes the connections that applications have; ``scheduler.storage.foreign`` lists them. Nothing is committed here, and
+no setting of the connection is changed: the application's commit publishes the jobs.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
-from scheduler.core.storable import storable, storage_faults, text_fault
+from scheduler.core.new_job import Enqueued, NewJob, job_document
 from scheduler.errors import ConfigError
-from scheduler.storage.operating import Enqueued, NewJob
-from scheduler.storage.queries import queries
+from scheduler.storage import operating
+from scheduler.storage.database import Connection, transaction
+from scheduler.storage.foreign import fetch_on, fetch_on_async
 
-BATCH = 5000
+BATCH_JOBS = 5000
+BATCH_CHARACTERS = 8 * 1024 * 1024
+
+
+class JobOptions(TypedDict, total=False):
+    """What may be said about a job by name; ``NewJob`` says what each means, and has the defaults."""
+
+    queue: str
+    priority: int
+    run_at: datetime | None
+    idempotency_key: str | None
+    limit: str | None
+    max_attempts: int
+    timeout: timedelta | None
 
 
 def enqueue(
-    connection: Any,
-    job_type: str,
-    payload: Mapping[str, Any] | None = None,
-    *,
-    queue: str = "default",
-    priority: int = 100,
-    run_at: datetime | None = None,
-    idempotency_key: str | None = None,
-    limit: str | None = None,
-    max_attempts: int = 5,
-    timeout: timedelta | None = None,
+    connection: Any, job_type: str, payload: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]
 ) -> Enqueued:
-    """Enqueue one job; returns its id, and whether it is new or the one that has the key already.
+    """Enqueue one job in the transaction of ``connection``: its id, and whether it was created.
 
-    ``run_at`` is an instant with a time zone. Raises ConfigError that names the field when a value cannot be stored;
-    errors of the database are the driver's own.
+    If a job has the ``idempotency_key`` already, that one's id is returned with ``is_created`` False, and nothing is
+    made or changed, whatever its type and payload. One that another transaction has just made and not committed is
+    waited for. Raises ConfigError that names the field when a value cannot be stored, or for a connection that cannot
+    be used; nothing was sent then. Errors of the database are the driver's own.
     """
-    job = NewJob(
-        job_type=job_type,
-        payload=payload or {},
-        queue=queue,
-        priority=priority,
-        run_at=run_at,
-        idempotency_key=idempotency_key,
-        limit_key=limit,
-        max_attempts=max_attempts,
-        timeout=timeout,
-    )
-    (made,) = enqueue_many(connection, [job])
-    return made
+    (text,) = _texts([_new_job(job_type, payload, options)], "")
+    ((job_id, is_created),) = fetch_on(connection, "jobs_enqueue_many", f"[{text}]")
+    return Enqueued(job_id, is_created)
 
 
 def enqueue_many(connection: Any, jobs: Iterable[NewJob]) -> list[Enqueued]:
-    """Enqueue jobs in batches of one statement each; answers in their order. See ``enqueue``."""
-    made: list[Enqueued] = []
-    for document in _documents(jobs):
-        cursor = connection.cursor()
-        try:
-            cursor.execute(_statement(), (document,))
-            made += [Enqueued(*row) for row in cursor.fetchall()]
-        finally:
-            cursor.close()
-    return made
+    """Enqueue jobs with few statements, of at most 5,000 jobs each; answers in their order. See ``enqueue``.
+
+    All of them are checked before the first statement. On a connection in autocommit each statement commits by itself.
+    """
+    return [
+        Enqueued(*row)
+        for batch in _batches(_texts(jobs, "jobs[{}]."))
+        for row in fetch_on(connection, "jobs_enqueue_many", batch)
+    ]
+
+
+async def enqueue_async(
+    connection: Any, job_type: str, payload: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]
+) -> Enqueued:
+    """``enqueue`` on an asynchronous connection: of psycopg, SQLAlchemy or asyncpg."""
+    (text,) = _texts([_new_job(job_type, payload, options)], "")
+    ((job_id, is_created),) = await fetch_on_async(connection, "jobs_enqueue_many", f"[{text}]")
+    return Enqueued(job_id, is_created)
 
 
 async def enqueue_many_async(connection: Any, jobs: Iterable[NewJob]) -> list[Enqueued]:
-    """The same on an async psycopg connection."""
-    made: list[Enqueued] = []
-    for document in _documents(jobs):
-        async with connection.cursor() as cursor:
-            await cursor.execute(_statement(), (document,))
-            made += [Enqueued(*row) for row in await cursor.fetchall()]
-    return made
+    """``enqueue_many`` on an asynchronous connection: of psycopg, SQLAlchemy or asyncpg."""
+    return [
+        Enqueued(*row)
+        for batch in _batches(_texts(jobs, "jobs[{}]."))
+        for row in await fetch_on_async(connection, "jobs_enqueue_many", batch)
+    ]
 
 
-def _statement() -> str:
-    """With a positional parameter, which every driver knows."""
-    return queries()["jobs_enqueue_many"].replace("%(jobs)s", "%s")
+def enqueue_job(connection: Connection, job: NewJob) -> Enqueued:
+    """Enqueue one job in a transaction of its own, with our errors. Raises ConfigError for a limit not defined."""
+    (text,) = _texts([job], "")
+    with transaction(connection):
+        return operating.enqueue(connection, f"[{text}]")
 
 
-def _documents(jobs: Iterable[NewJob]) -> list[str]:
-    checked = [_checked(job) for job in jobs]
-    return [json.dumps(checked[start : start + BATCH]) for start in range(0, len(checked), BATCH)]
+def _new_job(job_type: str, payload: Mapping[str, Any] | None, options: JobOptions) -> NewJob:
+    return NewJob(job_type, {} if payload is None else payload, **options)
 
 
-def _checked(job: NewJob) -> dict[str, Any]:
-    for name, text in (("job_type", job.job_type), ("queue", job.queue), ("idempotency_key", job.idempotency_key)):
-        if text is not None and (fault := text_fault(text)):
-            raise ConfigError(f"{name} {fault}")
-    if not job.job_type or not job.queue:
-        raise ConfigError("a job needs a job_type and a queue that are not empty")
-    if job.max_attempts < 1:
-        raise ConfigError(f"max_attempts is {job.max_attempts}: it must be at least 1")
-    if job.run_at is not None and job.run_at.tzinfo is None:
-        raise ConfigError(f"run_at {job.run_at} has no time zone: pass an aware datetime")
-    payload = dict(job.payload)
-    if faults := storage_faults(payload):
-        path, fault = faults[0]
-        raise ConfigError(f"{_place(path)} {fault}")
-    values: dict[str, Any] = {
-        "job_type": job.job_type,
-        "payload": storable(payload),
-        "queue": job.queue,
-        "priority": job.priority,
-        "run_at": job.run_at and job.run_at.isoformat(),
-        "idempotency_key": job.idempotency_key,
-        "limit_key": job.limit_key,
-        "max_attempts": job.max_attempts,
-        "timeout": job.timeout and f"{job.timeout.total_seconds()} seconds",
-    }
-    return {name: value for name, value in values.items() if value is not None}
+def _texts(jobs: Iterable[NewJob], prefix: str) -> list[str]:
+    """Each job as JSON, with characters as they are: a database without an encoding refuses their escapes."""
+    texts = []
+    for index, job in enumerate(jobs):
+        if not isinstance(job, NewJob):
+            raise ConfigError(f"jobs[{index}]: a {type(job).__name__} is not a NewJob")
+        texts.append(json.dumps(job_document(job, prefix.format(index)), ensure_ascii=False))
+    return texts
 
 
-def _place(path: Sequence[str | int]) -> str:
-    return "payload" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+def _batches(texts: list[str]) -> Iterator[str]:
+    """JSON arrays of bounded length: PostgreSQL takes no more than 256 MB in one."""
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        if batch and (len(batch) == BATCH_JOBS or size + len(text) > BATCH_CHARACTERS):
+            yield f"[{','.join(batch)}]"
+            batch, size = [], 0
+        batch.append(text)
+        size += len(text)
+    if batch:
+        yield f"[{','.join(batch)}]"

@@ -1,4 +1,4 @@
-"""What people do to jobs and schedules by hand: retry, pause, resume, trigger, waive, enqueue, find a date.
+"""What people do to jobs and schedules by hand: retry, pause, resume, trigger, waive, find a date.
 
 Each is one call of a function of the database in a transaction of its own, which records who and why. Nothing here
 changes how dates are decided.
@@ -18,7 +18,7 @@ from scheduler.storage import operating
 from scheduler.storage.backfills import waive_date as storage_waive
 from scheduler.storage.database import Connection, transaction
 from scheduler.storage.ledger import find_row
-from scheduler.storage.operating import By, Enqueued, NewJob, Triggered
+from scheduler.storage.operating import By, Triggered
 from scheduler.storage.schedules import DefinitionCache, all_schedules, histories, schedule_ids
 from scheduler.storage.status import find_job
 
@@ -75,12 +75,6 @@ def trigger_schedule(connection: Connection, schedule: str, by: By) -> Triggered
         made = operating.trigger(connection, schedule, by)
     _found(connection, schedule, made.outcome)
     return made
-
-
-def enqueue_job(connection: Connection, job: NewJob) -> Enqueued:
-    """Make one job. Raises ConfigError for a limit that is not defined."""
-    with transaction(connection):
-        return operating.enqueue(connection, job)
 
 
 def find_date(connection: Connection, schedule: str, moment: date | datetime) -> datetime:

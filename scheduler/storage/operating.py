@@ -5,14 +5,11 @@ Each function is one statement and never commits; outcomes are the texts that th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any
 
 from psycopg import errors as pg
-from psycopg.types.json import Jsonb
 
+from scheduler.core.new_job import Enqueued
 from scheduler.errors import ConfigError, StorageError
 from scheduler.storage.database import Connection
 from scheduler.storage.queries import fetch, fetch_value
@@ -32,29 +29,6 @@ class Triggered:
 
     outcome: str
     job_id: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Enqueued:
-    """The job, and whether it is new: an idempotency key that exists gives the job that has it."""
-
-    id: int
-    is_created: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
-    """A job without a schedule. ``run_at`` is an instant; None means now."""
-
-    job_type: str
-    payload: Mapping[str, Any]
-    queue: str = "default"
-    priority: int = 100
-    run_at: datetime | None = None
-    idempotency_key: str | None = None
-    limit_key: str | None = None
-    max_attempts: int = 5
-    timeout: timedelta | None = None
 
 
 _STEERING = {
@@ -95,21 +69,10 @@ def trigger(connection: Connection, schedule: str, by: By) -> Triggered:
     return made
 
 
-def enqueue(connection: Connection, job: NewJob) -> Enqueued:
-    """Make one job. Raises ConfigError for a limit that is not defined."""
-    parameters = {
-        "job_type": job.job_type,
-        "payload": Jsonb(dict(job.payload)),
-        "queue": job.queue,
-        "priority": job.priority,
-        "run_at": job.run_at,
-        "idempotency_key": job.idempotency_key,
-        "limit_key": job.limit_key,
-        "max_attempts": job.max_attempts,
-        "timeout": job.timeout,
-    }
+def enqueue(connection: Connection, jobs: str) -> Enqueued:
+    """Make the one job of a JSON array. Raises ConfigError for a limit that is not defined."""
     try:
-        (made,) = fetch(connection, Enqueued, "operate_enqueue", parameters)
+        (made,) = fetch(connection, Enqueued, "jobs_enqueue_many", {"jobs": jobs})
     except StorageError as error:
         if isinstance(error.__cause__, pg.InvalidParameterValue):
             raise ConfigError(error.__cause__.diag.message_primary or str(error)) from error

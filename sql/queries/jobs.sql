@@ -57,6 +57,11 @@ select exists (
   or sched.admissible_keys() is not null;
 
 -- name: jobs_enqueue_many
--- Enqueue jobs in the caller's transaction; one row per object, in order: see sched.enqueue_many.
+-- Enqueue jobs in the caller's transaction; one row per object, in order: see sched.enqueue_many. Sent through any
+-- driver, so the parameter is a text, and no colon stands where a driver could take it for a placeholder.
 select e.id, e.is_created
-from sched.enqueue_many(%(jobs)s::jsonb) e;
+from sched.enqueue_many(cast(cast(%(jobs)s as text) as jsonb)) e;
+
+-- name: server_version
+-- What a connection of an application leads to.
+select version();

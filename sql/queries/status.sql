@@ -124,12 +124,3 @@ select sched.resume(%(schedule)s::text, %(actor)s::text, %(reason)s::text);
 -- A job of this schedule now: see sched.trigger.
 select t.outcome, t.job_id
 from sched.trigger(%(schedule)s::text, %(actor)s::text, %(reason)s::text) t;
-
--- name: operate_enqueue
--- A job without a schedule: see sched.enqueue.
-select e.id, e.is_created
-from sched.enqueue(
-  p_job_type => %(job_type)s::text, p_payload => %(payload)s::jsonb, p_queue => %(queue)s::text,
-  p_priority => %(priority)s::integer, p_run_at => %(run_at)s::timestamptz,
-  p_idempotency_key => %(idempotency_key)s::text, p_limit_key => %(limit_key)s::text,
-  p_max_attempts => %(max_attempts)s::integer, p_timeout => %(timeout)s::interval) e;

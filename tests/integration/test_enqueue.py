@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,13 +9,14 @@ from typing import Any
 import psycopg
 import pytest
 
+from scheduler.core.new_job import NAME_BYTES, Enqueued, NewJob
+from scheduler.core.storable import DEPTH_LIMIT
 from scheduler.errors import ConfigError
-from scheduler.services.enqueue import enqueue, enqueue_many, enqueue_many_async
-from scheduler.storage.operating import Enqueued, NewJob
+from scheduler.services.enqueue import enqueue, enqueue_many
 from tests.support.database import connect
 from tests.support.interleaving import Waiting
 from tests.support.invariants import violations
-from tests.support.leases import Connection, claim, set_limit, statuses
+from tests.support.leases import Connection, claim, complete, set_limit, statuses
 from tests.support.working import job_row
 
 
@@ -46,7 +46,7 @@ def test_a_job_exists_if_and_only_if_the_transaction_commits(database: str, one:
 def test_a_key_that_exists_gives_the_job_that_has_it(one: Connection) -> None:
     first = enqueue(one, "x", idempotency_key="k")
     assert enqueue(one, "y", idempotency_key="k") == Enqueued(first.id, False)
-    jobs = [NewJob(job_type="x", payload={}, idempotency_key=key) for key in ("k", "new", None, "new")]
+    jobs = [NewJob("x", idempotency_key=key) for key in ("k", "new", None, "new")]
     answers = enqueue_many(one, jobs)
     assert [answer.is_created for answer in answers] == [False, True, True, False]
     assert answers[0].id == first.id and answers[3].id == answers[1].id
@@ -73,46 +73,95 @@ def test_a_job_for_later_is_scheduled(database: str, one: Connection) -> None:
 
 def test_jobs_of_a_limit_wait_for_its_slots(one: Connection) -> None:
     set_limit(one, "k", 2)
-    enqueue_many(one, [NewJob(job_type="x", payload={}, limit_key="k") for _ in range(5)])
+    enqueue_many(one, [NewJob("x", limit="k") for _ in range(5)])
     assert statuses(one) == ["pending", "pending", "waiting", "waiting", "waiting"]
     assert len(claim(one)[0]) == 2
     assert violations(one) == {}
 
 
 def test_many_jobs_are_made_in_order(one: Connection) -> None:
-    made = enqueue_many(one, (NewJob(job_type="x", payload={"n": n}) for n in range(12_000)))
+    made = enqueue_many(one, (NewJob("x", {"n": n}) for n in range(12_000)))
     assert len(made) == 12_000 and all(answer.is_created for answer in made)
     rows = one.execute("select id, (payload ->> 'n')::integer from sched.jobs order by 2").fetchall()
     assert [row[0] for row in rows] == [answer.id for answer in made]
 
 
-def test_an_async_connection_is_served_too(database: str, one: Connection) -> None:
-    async def run() -> list[Enqueued]:
-        async with await psycopg.AsyncConnection.connect(database) as connection:
-            return await enqueue_many_async(connection, [NewJob(job_type="x", payload={})])
+def test_nothing_is_sent_when_one_of_many_is_refused(one: Connection) -> None:
+    jobs = [NewJob("x"), NewJob("x", {"a": [float("nan")]})]
+    with pytest.raises(ConfigError, match=r"^jobs\[1\]\.payload\.a\[0\]: NaN cannot be stored as JSON"):
+        enqueue_many(one, jobs)
+    with pytest.raises(ConfigError, match=r"^jobs\[0\]: a dict is not a NewJob$"):
+        enqueue_many(one, [{"job_type": "x"}])  # type: ignore[list-item]
+    assert statuses(one) == []
 
-    (made,) = asyncio.run(run())
-    assert job_row(database, made.id)["job_type"] == "x"
+
+def test_no_jobs_are_no_statement(one: Connection) -> None:
+    one.close()
+    assert enqueue_many(one, []) == []
+
+
+def test_large_payloads_are_split_into_statements_that_the_server_takes(one: Connection) -> None:
+    text = "x" * 250_000
+    made = enqueue_many(one, (NewJob("x", {"n": n, "text": text}) for n in range(40)))
+    rows = one.execute("select id, (payload ->> 'n')::integer, length(payload ->> 'text') from sched.jobs order by id")
+    assert rows.fetchall() == [(answer.id, n, 250_000) for n, answer in enumerate(made)]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"payload": {"a": [{"b": "x\0"}]}}, "payload.a[0].b contains a NUL"),
-        ({"payload": {"a": float("nan")}}, "payload.a is not a finite number"),
-        ({"payload": {"a": object()}}, "payload.a is a object"),
-        ({"payload": {"a": "x" * 300_000}}, "payload is 300,"),
-        ({"idempotency_key": "\0"}, "idempotency_key contains a NUL"),
-        ({"run_at": datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None)}, "has no time zone"),
-        ({"max_attempts": 0}, "max_attempts is 0"),
-        ({"queue": ""}, "not empty"),
-    ],
+    "value",
+    [10**999, -(10**999), 1.5e300, 5e-324, "é \U0001f600 \n \u2028 \\u0000 %s %(a)s :1 ? $1 '\\", {"": [None, True]}],
+    ids=["long", "negative", "float", "smallest", "text", "nested"],
 )
-def test_what_cannot_be_stored_is_refused_by_name(one: Connection, arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=r"^[^\n]*$") as caught:
-        enqueue(one, "x", **arguments)
-    assert message in str(caught.value)
-    assert statuses(one) == []
+def test_a_payload_reads_back_as_it_was_sent(database: str, one: Connection, value: Any) -> None:
+    payload = {"v": value}
+    assert job_row(database, enqueue(one, "x", payload).id)["payload"] == payload
+
+
+def test_the_deepest_payload_is_stored_and_read(database: str, one: Connection) -> None:
+    payload: dict[str, Any] = {}
+    for _ in range(DEPTH_LIMIT - 1):
+        payload = {"a": payload}
+    assert job_row(database, enqueue(one, "x", payload).id)["payload"] == payload
+
+
+def test_the_longest_key_fits_the_index(one: Connection) -> None:
+    key = "".join(chr(0x4E00 + n * 7 % 20_000) for n in range(NAME_BYTES // 3))  # does not compress
+    assert enqueue(one, "x", idempotency_key=key, queue=key[::-1]).is_created
+    assert not enqueue(one, "x", idempotency_key=key).is_created
+
+
+def test_the_key_of_a_job_that_ended_or_is_another_ones_is_still_taken(one: Connection) -> None:
+    first = enqueue(one, "x", {"a": 1}, idempotency_key="k")
+    complete(one, *claim(one))
+    assert enqueue(one, "other", {"b": 2}, idempotency_key="k") == Enqueued(first.id, False)
+    assert one.execute("select job_type, payload, status from sched.jobs").fetchall() == [("x", {"a": 1}, "succeeded")]
+
+
+def test_a_key_that_a_rolled_back_transaction_had_is_free(database: str, one: Connection) -> None:
+    with connect(database) as other:
+        with one.transaction(force_rollback=True):
+            enqueue(one, "x", idempotency_key="k")
+            second = Waiting(other, "select is_created from sched.enqueue('x', p_idempotency_key => 'k')")
+            second.until_blocked(one)
+        assert second.rows() == [(True,)]
+
+
+def test_in_repeatable_read_a_key_that_is_not_seen_is_an_error_to_retry(database: str, one: Connection) -> None:
+    with connect(database) as other:
+        one.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        with one.transaction():
+            one.execute("select 1")
+            enqueue(other, "x", idempotency_key="k")
+            with pytest.raises(psycopg.errors.SerializationFailure), one.transaction():
+                enqueue(one, "x", idempotency_key="k")
+
+
+def test_an_error_of_the_database_is_the_drivers_own(one: Connection) -> None:
+    with one.transaction(force_rollback=True):
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            one.execute("select 1 / 0")
+        with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+            enqueue(one, "x")
 
 
 def test_a_limit_that_is_not_defined_is_refused(one: Connection) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -65,8 +65,8 @@ def enqueue(
       sched enqueue report.build --payload '{"month": "2026-03"}' --key report:2026-03
       sched enqueue mail.send --at 2026-03-01T08:00:00Z
     """
-    from scheduler.services.operate import enqueue_job
-    from scheduler.storage.operating import NewJob
+    from scheduler.core.new_job import MOST_ATTEMPTS, SHORTEST_TIMEOUT, NewJob
+    from scheduler.services.enqueue import enqueue_job
 
     job = NewJob(
         job_type=_required(job_type, "JOB"),
@@ -75,9 +75,9 @@ def enqueue(
         priority=whole(priority, "--priority", *PRIORITIES),
         run_at=None if at is None else _instant(at, "--at"),
         idempotency_key=None if key is None else _required(key, "--key"),
-        limit_key=None if limit is None else _required(limit, "--limit"),
-        max_attempts=whole(max_attempts, "--max-attempts", 1, 1000),
-        timeout=None if timeout is None else duration(timeout, "--timeout", least=timedelta(milliseconds=1)),
+        limit=None if limit is None else _required(limit, "--limit"),
+        max_attempts=whole(max_attempts, "--max-attempts", 1, MOST_ATTEMPTS),
+        timeout=None if timeout is None else duration(timeout, "--timeout", least=SHORTEST_TIMEOUT),
     )
     with connected(context, dsn) as connection:
         made = enqueue_job(connection, job)
@@ -268,8 +268,10 @@ def _shortened(text: str | None) -> str | None:
 
 
 def _required(text: str, flag: str) -> str:
-    if not text.strip() or "\0" in text or len(text) > 1000:
-        raise ConfigError(f"{flag}: write a text of 1 to 1000 characters")
+    from scheduler.core.new_job import name_fault
+
+    if fault := name_fault(text):
+        raise ConfigError(f"{flag}: {fault}")
     return text
 
 

@@ -105,7 +105,7 @@ def choice(text: str, flag: str, options: Sequence[str]) -> str:
 
 def json_object(text: str, flag: str) -> dict[str, Any]:
     """A JSON object given on the command line, in a form the database can store. Raises ConfigError."""
-    from scheduler.core.storable import storable, storage_faults
+    from scheduler.core.storable import place, storable, storage_faults
 
     try:
         found = json.loads(text)
@@ -116,7 +116,7 @@ def json_object(text: str, flag: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ConfigError(f'{flag} must be a JSON object, like {{"source": "orders"}}')
     for path, fault in storage_faults(found):
-        raise ConfigError(f"{flag}{''.join(f'.{step}' for step in path)} {fault}")
+        raise ConfigError(f"{place(flag, path)}: {fault}")
     return storable(found)  # type: ignore[no-any-return]
 
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from scheduler.core.error_text import error_text, exception_text
 from scheduler.core.models import AttemptOutcome
-from scheduler.core.storable import storable, storage_faults
+from scheduler.core.storable import place, storable, storage_faults
 from scheduler.handlers import Cancel, Discard, Hold, Job, LeaseLost, Retry
 from scheduler.storage.database import Connection, Database
 from scheduler.storage.jobs import Ending, SettleOutcome, complete_jobs
@@ -136,10 +136,9 @@ def success(job: Job, result: Any) -> Ending:
         return Ending(outcome=AttemptOutcome.SUCCEEDED, metadata=metadata_text(job))
     if faults := storage_faults(result):
         path, fault = faults[0]
-        place = "".join(f"[{part!r}]" for part in path)
         return Ending(
             outcome=AttemptOutcome.FAILED,
-            error=error_text(f"the handler's result cannot be stored: result{place} {fault}"),
+            error=error_text(f"the handler's result cannot be stored: {place('result', path)}: {fault}"),
             metadata=metadata_text(job),
         )
     return Ending(outcome=AttemptOutcome.SUCCEEDED, result=_json(result), metadata=metadata_text(job))
@@ -181,8 +180,7 @@ def metadata_text(job: Job) -> str | None:
         return None
     if faults := storage_faults(job.metadata):
         path, fault = faults[0]
-        place = "".join(f"[{part!r}]" for part in path)
-        return _json({"error": error_text(f"metadata{place} {fault}")})
+        return _json({"error": error_text(f"{place('metadata', path)}: {fault}")})
     return _json(job.metadata)
 
 
