@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -64,6 +65,10 @@ class Control(Protocol):
         """See ``Job.transaction``."""
         ...
 
+    def report(self, fraction: float, note: str | None) -> None:
+        """See ``Job.progress``; the fraction is one."""
+        ...
+
 
 class Detached:
     """Stands behind a job that no worker holds, as in a handler's own unit test."""
@@ -74,6 +79,9 @@ class Detached:
     def transaction(self) -> Iterator[Any]:
         raise LeaseLost("this job was not claimed by a worker")
         yield
+
+    def report(self, fraction: float, note: str | None) -> None:
+        """Nobody is told."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -118,6 +126,15 @@ class Job:
         Work in threads has to look; ``async`` handlers and commands are ended.
         """
         return self.control.is_cancelled
+
+    def progress(self, fraction: float, note: str | None = None) -> None:
+        """Say how far this attempt is: a fraction from 0 to 1, and a few words, as in ``progress(0.4, "page 40")``.
+
+        Costs next to nothing: the newest is stored about once a second, when it differs, and only while the lease
+        is ours. The note is kept as error texts are, at most 200 characters of it. Raises ValueError for a number
+        that is no fraction.
+        """
+        self.control.report(_fraction(fraction), None if note is None else str(note))
 
     def transaction(self) -> AbstractContextManager[Any]:
         """A database connection in a transaction that commits what is written and the job's completion together.
@@ -214,6 +231,16 @@ def load_app(*module_names: str) -> HandlerRegistry:
         except Exception as error:
             raise ConfigError(f'the app module "{name}" fails to import: {type(error).__name__}: {error}') from error
     return REGISTRY
+
+
+def _fraction(given: Any) -> float:
+    try:
+        fraction = round(float(given), 4)
+    except (TypeError, ValueError, OverflowError):
+        fraction = math.nan
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"progress {given!r} is not a fraction: write a number from 0 to 1, such as 0.4")
+    return fraction
 
 
 def _import_fault(name: str, error: ModuleNotFoundError) -> str:

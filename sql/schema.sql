@@ -95,6 +95,8 @@ table sched.jobs with {fillfactor=70,autovacuum_vacuum_scale_factor=0.01,autovac
   lease_token uuid
   lease_expires_at timestamp with time zone
   heartbeat_at timestamp with time zone
+  progress real
+  progress_note text
   lost_in_a_row integer not null default 0
   cancel_requested_at timestamp with time zone
   last_error text
@@ -109,6 +111,7 @@ table sched.jobs with {fillfactor=70,autovacuum_vacuum_scale_factor=0.01,autovac
   covers_from timestamp with time zone
   revision integer
   backfill_id bigint
+  replay_of bigint
   overlap_key text
   limit_key text
   waiting_for text
@@ -126,6 +129,7 @@ table sched.jobs with {fillfactor=70,autovacuum_vacuum_scale_factor=0.01,autovac
   constraint jobs_max_attempts CHECK ((max_attempts >= 1))
   constraint jobs_origin CHECK ((origin = ANY (ARRAY['enqueue'::text, 'schedule'::text, 'manual'::text, 'backfill'::text])))
   constraint jobs_pkey PRIMARY KEY (id)
+  constraint jobs_progress CHECK (((progress >= (0)::double precision) AND (progress <= (1)::double precision)))
   constraint jobs_slots CHECK (((NOT (holds_overlap OR holds_limit)) OR (status = ANY (ARRAY['scheduled'::text, 'waiting'::text, 'pending'::text, 'running'::text]))))
   constraint jobs_status CHECK ((status = ANY (ARRAY['scheduled'::text, 'waiting'::text, 'pending'::text, 'running'::text, 'held'::text, 'succeeded'::text, 'dead'::text, 'cancelled'::text])))
   constraint jobs_waiting CHECK (((status = 'waiting'::text) = (waiting_for IS NOT NULL)))

@@ -32,15 +32,15 @@ def exception_text(error: BaseException) -> str:
     return error_text("".join([f"{_headline(error)}\n", *frames]))
 
 
-def error_text(text: str) -> str:
-    """``text`` as it may be stored: at most ``TEXT_LIMIT`` characters, beginning and end kept."""
+def error_text(text: str, limit: int = TEXT_LIMIT) -> str:
+    """``text`` as it may be stored: at most ``limit`` characters, beginning and end kept."""
     cleaned = _storable(_bounded(text, _READ_LIMIT))
     cleaned = _DETAIL.sub("", cleaned)
     cleaned = _URL.sub("postgresql://...", cleaned)
     cleaned = _URL_PASSWORD.sub(r"\1:...@", cleaned)
     cleaned = _CONNINFO.sub("(connection string)", cleaned)
     cleaned = _PASSWORD.sub(r"\1\2...", cleaned)
-    return _bounded(cleaned.rstrip(), TEXT_LIMIT)
+    return _bounded(cleaned.rstrip(), limit)
 
 
 def _headline(error: BaseException) -> str:

@@ -14,6 +14,7 @@ from scheduler.core.history import Expected, History, RevisionSpan, revision_at
 from scheduler.core.localtime import local_clock
 from scheduler.core.models import CalendarRule
 from scheduler.core.moments import instant_text
+from scheduler.core.progress import describe_progress
 from scheduler.errors import ConfigError, NotFound
 from scheduler.storage.backfills import list_backfills
 from scheduler.storage.database import FAR_PAST, Connection, database_now
@@ -213,7 +214,9 @@ def _job(connection: Connection, job: DateJob) -> Iterator[Step]:
             details={"number": attempt.number, "outcome": attempt.outcome},
         )
     waits = f" for {job.waiting_for}" if job.waiting_for else ""
-    yield Step(kind="job_status", at=job.completed_at, text=f"job {job.id} is {job.status}{waits}")
+    done = describe_progress(job.progress, job.progress_note) if job.status == "running" else None
+    far = f", {done}" if done else ""
+    yield Step(kind="job_status", at=job.completed_at, text=f"job {job.id} is {job.status}{waits}{far}")
     if job.result_at is not None:
         by = "" if job.produced_by == job.id else f", made by job {job.produced_by}"
         yield Step(kind="result", at=job.result_at, text=f"its result is kept{by}")

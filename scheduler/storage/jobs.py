@@ -17,6 +17,7 @@ from uuid import UUID
 from psycopg.types.json import set_json_loads
 
 from scheduler.core.models import AttemptOutcome
+from scheduler.core.progress import Progress
 from scheduler.handlers import Job
 from scheduler.storage.database import Connection
 from scheduler.storage.queries import execute, fetch, fetch_value, fetch_values
@@ -131,9 +132,17 @@ def hand_back_jobs(connection: Connection, jobs: Sequence[Job]) -> list[SettleOu
     return [_OUTCOMES[value] for value in fetch_values(connection, "jobs_hand_back", _leases(jobs))]
 
 
-def beat_jobs(connection: Connection, jobs: Sequence[Job], lease: timedelta) -> list[Beat]:
-    """Extend leases by ``lease`` from now. Jobs whose row somebody holds are missing in the answer."""
-    return fetch(connection, Beat, "jobs_heartbeat", {**_leases(jobs), "lease": lease})
+def beat_jobs(
+    connection: Connection, jobs: Sequence[Job], lease: timedelta, news: Sequence[Progress | None]
+) -> list[Beat]:
+    """Extend leases by ``lease`` from now, and store what is new about their progress, None where nothing is.
+
+    Jobs whose row somebody holds are missing in the answer.
+    """
+    fractions = _array_or_none([each and each.fraction for each in news])
+    notes = None if fractions is None else [each and each.note for each in news]
+    parameters = {**_leases(jobs), "lease": lease, "fractions": fractions, "notes": notes}
+    return fetch(connection, Beat, "jobs_heartbeat", parameters)
 
 
 def reap_jobs(connection: Connection, by: str) -> ReapResult:

@@ -46,6 +46,8 @@ class DateJob:
     available_at: datetime
     started_at: datetime | None
     completed_at: datetime | None
+    progress: float | None
+    progress_note: str | None
     covers_from: datetime | None
     waiting_for: str | None
     last_error: str | None

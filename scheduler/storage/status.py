@@ -69,6 +69,8 @@ class JobLine:
     available_at: datetime
     started_at: datetime | None
     completed_at: datetime | None
+    progress: float | None
+    progress_note: str | None
     last_error: str | None
 
 
@@ -98,10 +100,13 @@ class JobDetails:
     worker: str | None
     lease_expires_at: datetime | None
     heartbeat_at: datetime | None
+    progress: float | None
+    progress_note: str | None
     cancel_requested_at: datetime | None
     waiting_for: str | None
     limit_key: str | None
     backfill_id: int | None
+    replay_of: int | None
     idempotency_key: str | None
     timeout: timedelta | None
     payload: Any

@@ -71,6 +71,8 @@ begin
       attempt_count = j.attempt_count + 1,
       started_at = clock_timestamp(),
       heartbeat_at = clock_timestamp(),
+      progress = null,
+      progress_note = null,
       lease_owner = p_worker,
       lease_token = (v_token || lpad(to_hex(j.id), 12, '0'))::uuid,
       lease_expires_at = clock_timestamp() + p_lease

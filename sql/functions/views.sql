@@ -8,12 +8,12 @@ from sched.jobs j
 where j.status = 'pending'
 order by j.available_at;
 
--- Who runs what, how long the lease still is and how long ago it beat.
+-- Who runs what, how long the lease still is, how long ago it beat, and how far its handler says it is.
 create or replace view sched.running as
 select j.id, j.job_type, j.queue, j.schedule, j.logical_date, j.attempt_count as attempt,
        coalesce(w.name, j.lease_owner::text) as worker, j.started_at,
        j.lease_expires_at - clock_timestamp() as lease_left,
-       clock_timestamp() - j.heartbeat_at as since_beat
+       clock_timestamp() - j.heartbeat_at as since_beat, j.progress, j.progress_note
 from sched.jobs j
 left join sched.workers w on w.id = j.lease_owner
 where j.status = 'running'

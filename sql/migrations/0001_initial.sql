@@ -195,6 +195,8 @@ create table sched.jobs (
   lease_token uuid,
   lease_expires_at timestamptz,
   heartbeat_at timestamptz,
+  progress real,
+  progress_note text,
   lost_in_a_row integer not null default 0,
   cancel_requested_at timestamptz,
   last_error text,
@@ -209,6 +211,7 @@ create table sched.jobs (
   covers_from timestamptz,
   revision integer,
   backfill_id bigint,
+  replay_of bigint,
   overlap_key text collate "C",
   limit_key text collate "C",
   waiting_for text collate "C",
@@ -230,11 +233,14 @@ create table sched.jobs (
   constraint jobs_slots check (not (holds_overlap or holds_limit)
     or status in ('scheduled', 'waiting', 'pending', 'running')),
   constraint jobs_held_by check (held_by is null or (status = 'held' and held_by in ('pause', 'backfill', 'person'))),
+  constraint jobs_progress check (progress between 0 and 1),
   constraint jobs_max_attempts check (max_attempts >= 1)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.01, autovacuum_analyze_scale_factor = 0.01);
 comment on table sched.jobs is 'The queue. Only pending jobs are in the claim index; nothing a heartbeat changes is indexed.';
 comment on column sched.jobs.run is 'Settings of a shell, http or sql job; null for registered handlers.';
 comment on column sched.jobs.covers_from is 'Start of the first interval this job stands for, when earlier dates were coalesced into it.';
+comment on column sched.jobs.progress is 'The fraction done, as the handler of the newest attempt last said; arrives with a heartbeat.';
+comment on column sched.jobs.replay_of is 'The job that a person asked to be done anew, as this one.';
 comment on column sched.jobs.waiting_for is 'The key whose free slot this job waits for.';
 comment on column sched.jobs.wait_order is 'Order of admission after priority: seconds of the logical date, negative for a descending backfill.';
 comment on column sched.jobs.held_by is 'What holds a held job, and so what releases it; null when its handler did.';

@@ -33,9 +33,10 @@ select h.outcome
 from sched.hand_back(%(ids)s::bigint[], %(tokens)s::uuid[]) h;
 
 -- name: jobs_heartbeat
--- Extend leases; rows that somebody holds are in no answer: see sched.heartbeat.
+-- Extend leases, and say how far the jobs are; rows that somebody holds are in no answer: see sched.heartbeat.
 select h.id, h.outcome, h.is_cancel_requested
-from sched.heartbeat(%(ids)s::bigint[], %(tokens)s::uuid[], %(lease)s::interval) h;
+from sched.heartbeat(
+  %(ids)s::bigint[], %(tokens)s::uuid[], %(lease)s::interval, %(fractions)s::real[], %(notes)s::text[]) h;
 
 -- name: jobs_reap
 -- Take over expired leases and repeat admission: see sched.reap.

@@ -12,8 +12,8 @@ limit 1;
 -- name: occurrence_jobs
 -- The jobs of one date, all generations. Index: jobs_occurrence.
 select j.id, j.status, j.origin, j.generation, j.queue, j.attempt_count, j.max_attempts, j.created_at, j.available_at,
-       j.started_at, j.completed_at, j.covers_from, j.waiting_for, j.last_error, j.idempotency_key, j.backfill_id,
-       r.produced_by, r.created_at as result_at
+       j.started_at, j.completed_at, j.progress, j.progress_note, j.covers_from, j.waiting_for, j.last_error,
+       j.idempotency_key, j.backfill_id, r.produced_by, r.created_at as result_at
 from sched.jobs j
 left join sched.job_results r on r.key = j.idempotency_key
 where j.schedule_id = %(id)s::integer and j.logical_date = %(logical_date)s::timestamptz

@@ -27,7 +27,8 @@ from sched.state t;
 -- name: status_jobs_list
 -- Jobs by id, the newest first; null filters let everything pass. Index: jobs_pkey.
 select j.id, j.status, j.job_type, j.schedule, j.logical_date, j.queue, j.priority, j.origin, j.attempt_count,
-       j.max_attempts, j.created_at, j.available_at, j.started_at, j.completed_at, j.last_error
+       j.max_attempts, j.created_at, j.available_at, j.started_at, j.completed_at, j.progress, j.progress_note,
+       j.last_error
 from sched.jobs j
 where (%(status)s::text is null or j.status = %(status)s::text)
   and (%(schedule)s::text is null
@@ -43,8 +44,8 @@ limit %(limit)s::integer;
 select j.id, j.status, j.job_type, j.origin, j.schedule, j.logical_date, j.generation, j.interval_start,
        j.interval_end, j.covers_from, j.revision, j.queue, j.priority, j.attempt_count, j.max_attempts, j.created_at,
        j.available_at, j.started_at, j.completed_at, coalesce(w.name, j.lease_owner::text) as worker,
-       j.lease_expires_at, j.heartbeat_at, j.cancel_requested_at, j.waiting_for, j.limit_key, j.backfill_id,
-       j.idempotency_key, j.timeout, j.payload, j.run, j.result, j.last_error
+       j.lease_expires_at, j.heartbeat_at, j.progress, j.progress_note, j.cancel_requested_at, j.waiting_for,
+       j.limit_key, j.backfill_id, j.replay_of, j.idempotency_key, j.timeout, j.payload, j.run, j.result, j.last_error
 from sched.jobs j
 left join sched.workers w on w.id = j.lease_owner
 where j.id = %(id)s::bigint;

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.database import connect
-from tests.support.leases import BEAT, OTHER_TOKEN, Connection, add, claim, complete, expire, outcomes, status
+from tests.support.leases import BEAT, OTHER_TOKEN, Connection, add, claim, complete, expire, outcomes, status, updates
 
 
 @pytest.fixture
@@ -82,21 +82,9 @@ def test_beats_are_hot_updates(one: Connection) -> None:
     one.execute("vacuum sched.jobs")
     ids, tokens = claim(one)
     with one.transaction():
-        hot, updated = _updates(one)
+        hot, updated = updates(one)
         for _ in range(3):
             assert outcomes(one, BEAT, ids, tokens) == ["extended"] * 2
-        hot_after, updated_after = _updates(one)
+        hot_after, updated_after = updates(one)
     assert updated_after - updated == 6
     assert hot_after - hot == 6
-
-
-def _updates(connection: Connection) -> tuple[int, int]:
-    """HOT updates and all updates of sched.jobs by this session."""
-    row = connection.execute(
-        """
-        select pg_stat_get_xact_tuples_hot_updated('sched.jobs'::regclass),
-               pg_stat_get_xact_tuples_updated('sched.jobs'::regclass)
-        """
-    ).fetchone()
-    assert row is not None
-    return row[0], row[1]

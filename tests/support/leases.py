@@ -96,3 +96,15 @@ def set_limit(connection: Connection, key: str, slots: int) -> None:
 def statuses(connection: Connection) -> list[str]:
     """States of all jobs, by id."""
     return [row[0] for row in connection.execute("select status from sched.jobs order by id").fetchall()]
+
+
+def updates(connection: Connection) -> tuple[int, int]:
+    """HOT updates and all updates of sched.jobs by this session."""
+    row = connection.execute(
+        """
+        select pg_stat_get_xact_tuples_hot_updated('sched.jobs'::regclass),
+               pg_stat_get_xact_tuples_updated('sched.jobs'::regclass)
+        """
+    ).fetchone()
+    assert row is not None
+    return row[0], row[1]

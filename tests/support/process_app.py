@@ -62,3 +62,12 @@ def in_transaction(job: Job) -> str:
         job.result = "written"
         time.sleep(job.payload.get("seconds", 0))
     return "ignored"
+
+
+@registry.handler("process.progress", isolation="process")
+def report(job: Job) -> str:
+    job.progress(0.2, "began")
+    job.progress(0.4, "page 40 of 100")
+    while not Path(job.payload["go_on"]).exists():
+        time.sleep(0.05)
+    return "done"

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from scheduler.core.error_text import error_text, exception_text
 from scheduler.core.models import AttemptOutcome
+from scheduler.core.progress import Progress
 from scheduler.core.storable import place, storable, storage_faults
 from scheduler.handlers import Cancel, Discard, Hold, Job, LeaseLost, Retry
 from scheduler.storage.database import Connection, Database
@@ -34,7 +35,8 @@ class Execution:
     """One attempt at a job in this process.
 
     ``ending`` is set once, by whoever ends it first: the returning work, its time-out, or ``transaction``.
-    ``trusted_until`` is on the monotonic clock: before it the lease is certainly ours.
+    ``trusted_until`` is on the monotonic clock: before it the lease is certainly ours. ``progress`` is what the handler
+    said last, ``stored_progress`` what of it the database has.
     """
 
     __slots__ = (
@@ -47,7 +49,9 @@ class Execution:
         "is_lost",
         "is_settled",
         "job",
+        "progress",
         "stop",
+        "stored_progress",
         "trusted_until",
     )
 
@@ -63,6 +67,8 @@ class Execution:
         self.is_lost = False
         self.is_completing = False
         self.is_settled = False
+        self.progress: Progress | None = None
+        self.stored_progress: Progress | None = None
         job.control = self
 
     def cancel(self) -> None:
@@ -75,6 +81,10 @@ class Execution:
         """The lease is not ours any more, or may not be: nothing the work does counts from here on."""
         self.is_lost = True
         self.cancel()
+
+    def report(self, fraction: float, note: str | None) -> None:
+        """Keep the newest progress, until a heartbeat takes it along."""
+        self.progress = Progress(fraction, note)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import threading
 
 _LENGTH = struct.Struct("!I")
 
@@ -18,11 +19,13 @@ class Channel:
 
     def __init__(self, end: socket.socket) -> None:
         self.end = end
+        self._sending = threading.Lock()
 
     def send(self, message: bytes) -> None:
-        """Send one message. Raises ChannelClosed."""
+        """Send one message; any thread may. Raises ChannelClosed."""
         try:
-            self.end.sendall(_LENGTH.pack(len(message)) + message)
+            with self._sending:
+                self.end.sendall(_LENGTH.pack(len(message)) + message)
         except OSError as error:
             raise ChannelClosed from error
 

@@ -27,16 +27,48 @@ from scheduler.storage.database import Database
 from scheduler.storage.jobs import Ending
 
 OOM_SCORE = "500"
+REPORT_SECONDS = 0.5
+"""How often the worker hears of progress that is new, however often the handler reports it."""
 
 
 class ChildExecution(Execution):
-    """An attempt in a child. The worker hears of a completion before it is sent, or it would take it for a loss."""
+    """An attempt in a child. The worker hears of a completion before it is sent, or it would take it for a loss.
 
-    __slots__ = ("channel",)
+    A thread of its own, begun with the first report, tells the worker of progress.
+    """
+
+    __slots__ = ("beginning", "channel", "has_returned", "reporter")
 
     def __init__(self, job: Job, database: Database, channel: Channel) -> None:
         super().__init__(job, database, extended_at=0.0, trusted_until=float("inf"))
         self.channel = channel
+        self.has_returned = threading.Event()
+        self.reporter: threading.Thread | None = None
+        self.beginning = threading.Lock()
+
+    def report(self, fraction: float, note: str | None) -> None:
+        """Keep the newest progress, for the thread that tells the worker."""
+        super().report(fraction, note)
+        with self.beginning:
+            if self.reporter is None:
+                self.reporter = threading.Thread(target=self._tell_progress, daemon=True)
+                self.reporter.start()
+
+    def end_reports(self) -> None:
+        """The handler has returned: what is sent from here on belongs to the next job."""
+        self.has_returned.set()
+        if self.reporter is not None:
+            self.reporter.join()
+
+    def _tell_progress(self) -> None:
+        told = None
+        with contextlib.suppress(ChannelClosed):  # the worker is gone, and this process ends
+            while not self.has_returned.is_set():
+                newest = self.progress
+                if newest != told:
+                    self.channel.send(json.dumps({"progress": newest}).encode())
+                    told = newest
+                self.has_returned.wait(REPORT_SECONDS)
 
     def begin_completing(self) -> None:
         """Tell the worker, and go on when it knows."""
@@ -62,7 +94,9 @@ def main(descriptor: int) -> None:
         while True:
             reference, facts = pickle.loads(channel.receive())
             execution = ChildExecution(Job(**facts), database, channel)
-            channel.send(_message(_attempt(execution, reference)))
+            ending = _attempt(execution, reference)
+            execution.end_reports()
+            channel.send(_message(ending))
 
 
 def _attempt(execution: Execution, reference: str) -> Ending:

@@ -117,6 +117,8 @@ class Child:
             if answer.pop("is_completing", False):
                 execution.is_completing = True
                 self._channel.send(b"")
+            elif "progress" in answer:
+                execution.report(*answer["progress"])
             elif "is_settled" in answer:
                 execution.is_settled = answer["is_settled"]
                 execution.is_completing = False

@@ -1,5 +1,8 @@
 """Extends the leases of the jobs in flight, all of them in one statement, three times per lease.
 
+What handlers say about their progress goes along. Progress that is new does not wait for the next beat: about once a
+second the jobs that have some, and only they, are beaten early.
+
 The time at which a beat was sent counts, not the answer's: so a lease that we trust has not expired in the database.
 When the database says ``lost``, the work is ended; its ending will not be accepted anyway.
 """
@@ -9,7 +12,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Iterable
 
+from scheduler.core.progress import storable_progress
 from scheduler.errors import TransientStorageError
 from scheduler.services.executors import Execution
 from scheduler.services.loop import Link
@@ -19,6 +24,9 @@ from scheduler.storage.database import Database
 from scheduler.storage.jobs import Beat, beat_jobs
 
 logger = logging.getLogger("scheduler.worker")
+
+PROGRESS_SECONDS = 1.0
+"""How often handlers are asked whether their progress is new."""
 
 
 class Heart:
@@ -32,30 +40,49 @@ class Heart:
         self._link = Link(database, "heartbeat")
 
     def run(self, done: threading.Event) -> None:
-        """Beat until ``done`` is set."""
+        """Beat, and store progress, until ``done`` is set."""
+        beat_at = time.monotonic() + self._interval
         try:
-            delay = self._interval
-            while not self._wait(done, delay):
+            while not self._wait(done, beat_at):
                 try:
-                    self.beat_once()
+                    if time.monotonic() < beat_at:
+                        self.report_once()
+                    else:
+                        self.beat_once()
+                        beat_at = self._next_beat()
                 except TransientStorageError as error:
                     self._link.wait_after(error, done)
-                    delay = 0.0
-                else:
-                    delay = self._until_next()
+                    beat_at = time.monotonic()
         finally:
             self._link.close()
 
     def beat_once(self) -> None:
-        """Extend every lease that was last extended half an interval ago or earlier."""
-        sent = time.monotonic()
-        due = [each for each in self._in_flight.snapshot() if sent - each.extended_at >= self._interval / 2]
-        if not due:
-            return
+        """Extend every lease that was last extended half an interval ago or earlier, and store progress."""
+        now = time.monotonic()
+        self._beat(
+            each
+            for each in self._in_flight.snapshot()
+            if now - each.extended_at >= self._interval / 2 or _has_news(each)
+        )
+
+    def report_once(self) -> None:
+        """Store the progress that is new; without any, nothing is sent."""
+        self._beat(each for each in self._in_flight.snapshot() if _has_news(each))
+
+    def _beat(self, due: Iterable[Execution]) -> None:
+        # A job that we lost and claimed again is here twice: only its newest attempt, the later one, can be alive.
         by_id = {each.job.id: each for each in due}
-        jobs = [each.job for each in due]
-        for beat in self._link.call(lambda connection: beat_jobs(connection, jobs, self._lease)):
-            self._apply(by_id[beat.id], beat, sent)
+        if not by_id:
+            return
+        sent = time.monotonic()
+        jobs = [each.job for each in by_id.values()]
+        said = {each.job.id: each.progress for each in by_id.values() if each.progress and _has_news(each)}
+        news = [storable_progress(said[job.id]) if job.id in said else None for job in jobs]
+        for beat in self._link.call(lambda connection: beat_jobs(connection, jobs, self._lease, news)):
+            execution = by_id[beat.id]
+            self._apply(execution, beat, sent)
+            if beat.id in said:
+                execution.stored_progress = said[beat.id]
 
     def _apply(self, execution: Execution, beat: Beat, sent: float) -> None:
         if beat.outcome == "extended":
@@ -69,16 +96,15 @@ class Heart:
             logger.warning("lease lost", extra=_about(execution, "lease_lost"))
             execution.lose()
 
-    def _until_next(self) -> float:
-        extended = [each.extended_at for each in self._in_flight.snapshot()]
-        if not extended:
-            return self._interval
-        left = min(extended) + self._interval - time.monotonic()
-        return min(max(left, self._interval / 10), self._interval)
+    def _next_beat(self) -> float:
+        now = time.monotonic()
+        oldest = min((each.extended_at for each in self._in_flight.snapshot()), default=now)
+        return now + max(oldest + self._interval - now, self._interval / 10)
 
-    def _wait(self, done: threading.Event, delay: float) -> bool:
-        planned = time.monotonic() + delay
-        is_done = done.wait(delay)
+    def _wait(self, done: threading.Event, beat_at: float) -> bool:
+        now = time.monotonic()
+        planned = now + min(max(beat_at - now, 0.0), PROGRESS_SECONDS)
+        is_done = done.wait(planned - now)
         late = time.monotonic() - planned
         if late > self._interval and not self._in_flight.is_empty:
             logger.warning(
@@ -87,6 +113,11 @@ class Heart:
                 extra={"event": "heartbeat_late", "late_seconds": round(late, 3)},
             )
         return is_done
+
+
+def _has_news(execution: Execution) -> bool:
+    is_at_work = execution.ending is None and not execution.is_lost
+    return is_at_work and execution.progress != execution.stored_progress
 
 
 def _about(execution: Execution, event: str) -> dict[str, object]:
