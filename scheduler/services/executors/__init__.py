@@ -18,17 +18,33 @@ from scheduler.core.error_text import error_text, exception_text
 from scheduler.core.models import AttemptOutcome
 from scheduler.core.progress import Progress
 from scheduler.core.storable import place, storable, storage_faults
-from scheduler.handlers import Cancel, Discard, Hold, Job, LeaseLost, Retry
+from scheduler.handlers import Cancel, Detached, Discard, Hold, Job, LeaseLost, Retry
 from scheduler.storage.database import Connection, Database
 from scheduler.storage.jobs import Ending, SettleOutcome, complete_jobs
 
 LONGEST_DELAY = timedelta(days=3650)
+SUCCEEDED = Ending(outcome=AttemptOutcome.SUCCEEDED)
 
 Function = Callable[[Job], Any]
 
 
 class WorkFailed(Exception):
     """The work of an executor failed; the text says all there is to say, without a traceback."""
+
+
+class Returned(Detached):
+    """Stands behind a job whose work has returned, for whoever still holds the job."""
+
+    def __init__(self, *, is_cancelled: bool) -> None:
+        self.is_cancelled = is_cancelled
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        raise LeaseLost("the handler has returned")
+        yield
+
+
+RETURNED, RETURNED_CANCELLED = Returned(is_cancelled=False), Returned(is_cancelled=True)
 
 
 class Execution:
@@ -74,8 +90,9 @@ class Execution:
     def cancel(self) -> None:
         """Ask the work to stop, and end it where that is possible. May be called again."""
         self.is_cancelled = True
-        if self.stop is not None:
-            self.stop()
+        stop = self.stop  # another thread may let go of it now
+        if stop is not None:
+            stop()
 
     def lose(self) -> None:
         """The lease is not ours any more, or may not be: nothing the work does counts from here on."""
@@ -85,6 +102,11 @@ class Execution:
     def report(self, fraction: float, note: str | None) -> None:
         """Keep the newest progress, until a heartbeat takes it along."""
         self.progress = Progress(fraction, note)
+
+    def let_go(self) -> None:
+        """The work has returned. Job and execution, which held each other, are freed without the garbage collector."""
+        self.stop = None
+        self.job.control = RETURNED_CANCELLED if self.is_cancelled else RETURNED
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -143,7 +165,7 @@ def success(job: Job, result: Any) -> Ending:
     if isinstance(result, Ending):
         return result
     if result is None:
-        return Ending(outcome=AttemptOutcome.SUCCEEDED, metadata=metadata_text(job))
+        return Ending(outcome=AttemptOutcome.SUCCEEDED, metadata=metadata_text(job)) if job.metadata else SUCCEEDED
     if faults := storage_faults(result):
         path, fault = faults[0]
         return Ending(

@@ -63,6 +63,7 @@ class InFlight:
         with self._lock:
             self._occupied -= len(finished)
             for execution, ending in finished:
+                execution.let_go()
                 if execution.is_settled:
                     self._forget(execution, "succeeded")
                 else:
