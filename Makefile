@@ -13,7 +13,7 @@ PYTEST := $(PYTHON_IN_VENV) -m pytest -o cache_dir="$(VENV)/cache/pytest"
 export HYPOTHESIS_STORAGE_DIRECTORY := $(VENV)/cache/hypothesis
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo docs bench db oracle bench-time bench-fire bench-queue kill-campaign outage-campaign pgcron-campaign lock schema
+.PHONY: help setup check test demo docs bench db oracle bench-time bench-fire bench-queue lab kill-campaign outage-campaign pgcron-campaign lock schema
 
 # Folders with tests; a new one is found by itself. Acceptance and benchmarks measure time, so they run on their own.
 FOLDERS := $(patsubst %/,%,$(sort $(dir $(wildcard tests/*/test_*.py))))
@@ -57,6 +57,10 @@ bench-time: ## how long the arithmetic of dates takes
 bench-fire: ## how fast dates are fired and filled, beside bare inserts of the same rows
 	@$(SETUP) dev
 	$(PYTHON_IN_VENV) -m tests.benchmarks.bench_fire
+
+lab: ## the experiments that the design rests on, to docs/lab, on the embedded PostgreSQL or SCHED_DSN; seven minutes
+	@$(SETUP) dev
+	@cd "$$(sh scripts/workplace.sh "$(VENV)")" && $(PYTHON_IN_VENV) -m scheduler.interfaces.cli.main bench lab --out docs/lab
 
 oracle: ## compare our dates with those of an independent implementation
 	@$(SETUP) dev

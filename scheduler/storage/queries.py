@@ -38,13 +38,18 @@ def sql_folder() -> Path:
 @cache
 def queries() -> Mapping[str, str]:
     """All named queries, comments stripped. Raises ValueError on a name used twice."""
+    files = sorted((sql_folder() / "queries").glob("*.sql"))
+    return named_statements("\n".join(file.read_text(encoding="utf-8") for file in files))
+
+
+def named_statements(text: str) -> dict[str, str]:
+    """The statements below each ``-- name:`` line of ``text``. Raises ValueError on a name used twice."""
     found: dict[str, str] = {}
-    for file in sorted((sql_folder() / "queries").glob("*.sql")):
-        parts = _NAME.split(file.read_text(encoding="utf-8"))
-        for name, text in zip(parts[1::2], parts[2::2], strict=True):
-            if name in found:
-                raise ValueError(f"query {name} is defined twice")
-            found[name] = _COMMENT.sub("", text).strip().rstrip(";")
+    parts = _NAME.split(text)
+    for name, statement in zip(parts[1::2], parts[2::2], strict=True):
+        if name in found:
+            raise ValueError(f"query {name} is defined twice")
+        found[name] = _COMMENT.sub("", statement).strip().rstrip(";")
     return found
 
 

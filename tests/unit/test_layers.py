@@ -16,7 +16,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "scheduler"
 
 LEAVES = ("errors", "clock", "config", "handlers")
-RANK = {**dict.fromkeys(LEAVES, 0), "core": 1, "storage": 2, "services": 3, "interfaces": 4}
+RANK = {**dict.fromkeys(LEAVES, 0), "core": 1, "storage": 2, "services": 3, "lab": 4, "interfaces": 5}
 
 # Parts of services that others may use; the rest is composed in interfaces. Executors run what the worker claimed.
 SHARED_SERVICES = {"loop": None, "executors": {"worker"}}
@@ -24,9 +24,11 @@ SHARED_SERVICES = {"loop": None, "executors": {"worker"}}
 # Examples are written as a user would: with the public names only.
 EXAMPLES_MAY_IMPORT = {"scheduler", "scheduler.handlers"}
 
-# A library and the only places of ours that may import it.
+# A library and the only places of ours that may import it. The lab measures the database itself: one module of it gives
+# the product's statements another schema to work in (docs/decisions/0009).
 ONLY_IN = {
-    "psycopg": ("scheduler.storage",),
+    "psycopg": ("scheduler.storage", "scheduler.lab.schema"),
+    "matplotlib": ("scheduler.lab.charts",),
     "croniter": ("scheduler.core.cron",),
     "dateutil": ("scheduler.core.rrule_check",),
     "typer": ("scheduler.interfaces",),
@@ -171,6 +173,10 @@ def test_imports_point_one_way(module: Module) -> None:
         ("scheduler.services.tick", "from scheduler.services.executors import shell"),
         ("scheduler.services.tick", "import typer"),
         ("scheduler.interfaces.demo", "import psycopg"),
+        ("scheduler.services.worker.pump", "from scheduler.lab import schema"),
+        ("scheduler.lab.claim", "import psycopg"),
+        ("scheduler.lab.run", "from scheduler.interfaces.cli import main"),
+        ("scheduler.lab.report", "import matplotlib"),
         ("scheduler.examples.documents", "from scheduler.storage import jobs"),
         ("scheduler.examples.documents", "from scheduler import storage"),
         ("scheduler.utils", "from scheduler.core import models"),
@@ -192,6 +198,7 @@ def test_a_wrong_import_is_found(importer: str, line: str) -> None:
         ("scheduler.services.worker.pump", "from scheduler.services.executors import shell"),
         ("scheduler.services.executors.shell", "from scheduler.services.executors.python import run"),
         ("scheduler.interfaces.cli.main", "from scheduler.services import tick, worker\nimport typer"),
+        ("scheduler.lab.schema", "import psycopg\nfrom scheduler.services.worker import Worker"),
         ("scheduler.examples.documents", "from scheduler import handler\nfrom scheduler.handlers import Job"),
         ("scheduler", "from scheduler.services.definitions import load"),
     ],

@@ -24,6 +24,7 @@ from scheduler.errors import ConfigError, SchedulerError
 from scheduler.interfaces.cli import (
     backfill,
     backfills,
+    bench,
     definitions,
     doctor,
     explain,
@@ -58,6 +59,7 @@ backfill.app.add_typer(backfills.app)
 app.add_typer(backfill.app, name="backfill")
 app.add_typer(jobs.jobs, name="jobs")
 app.add_typer(schedules.schedules, name="schedules")
+app.add_typer(bench.app, name="bench")
 
 
 def _print_version(is_wanted: bool) -> None:
