@@ -1,4 +1,4 @@
-"""Long campaigns that ``make test`` runs in short: ``python -m tests.acceptance.campaign kills``, or ``outages``.
+"""Long campaigns that ``make test`` runs in short: ``python -m tests.acceptance.campaign kills|outages|zombies``.
 
 Each starts a server of its own, prints its seed and figures, and ends with exit code 1 when a promise was broken.
 """
@@ -15,15 +15,18 @@ from pathlib import Path
 
 from tests.acceptance.kill_cycles import choose, run_cycles
 from tests.acceptance.outages import MONTH, YEAR, recover
+from tests.acceptance.zombie_cycles import choose as choose_zombies
+from tests.acceptance.zombie_cycles import run_cycles as run_zombies
 from tests.support.cluster import Cluster, available_servers
 from tests.support.database import Servers, cloned_database
 
 KILL_CYCLES = 400
+ZOMBIE_CYCLES = 200
 
 
 def kills(cluster: Cluster, folder: Path, options: argparse.Namespace) -> bool:
     """Cycles of kill -9 at named points with two tickers alive."""
-    cycles = choose(options.seed, options.cycles)
+    cycles = choose(options.seed, options.cycles or KILL_CYCLES)
     print(f"seed {options.seed}, {len(cycles)} cycles", flush=True)
     with cloned_database(cluster) as dsn:
         report = run_cycles(dsn, folder, cycles, options.seed, say=lambda line: print(line, flush=True))
@@ -48,14 +51,28 @@ def outages(cluster: Cluster, folder: Path, options: argparse.Namespace) -> bool
     return is_kept
 
 
-CAMPAIGNS: dict[str, Callable[[Cluster, Path, argparse.Namespace], bool]] = {"kills": kills, "outages": outages}
+def zombies(cluster: Cluster, folder: Path, options: argparse.Namespace) -> bool:
+    """Workers stopped at named points for longer than their lease, and continued."""
+    cycles = choose_zombies(options.seed, options.cycles or ZOMBIE_CYCLES)
+    print(f"seed {options.seed}, {len(cycles)} cycles", flush=True)
+    with cloned_database(cluster) as dsn:
+        report = run_zombies(dsn, folder, cycles, options.seed, say=lambda line: print(line, flush=True))
+    print(*report.lines(), sep="\n")
+    return sum(report.reached.values()) == len(cycles) and not (report.stale_writes or report.faults)
+
+
+CAMPAIGNS: dict[str, Callable[[Cluster, Path, argparse.Namespace], bool]] = {
+    "kills": kills,
+    "outages": outages,
+    "zombies": zombies,
+}
 
 
 def main() -> int:
     """Run one campaign; 0 when every promise held."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("campaign", choices=CAMPAIGNS)
-    parser.add_argument("--cycles", type=int, default=KILL_CYCLES, help="of kills")
+    parser.add_argument("--cycles", type=int, help=f"of kills ({KILL_CYCLES}) or of zombies ({ZOMBIE_CYCLES})")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
     options = parser.parse_args()
     servers = Servers()

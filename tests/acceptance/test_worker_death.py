@@ -1,4 +1,7 @@
-"""Workers that stop, die, starve or are told to end, as processes: cases WK-01 to WK-04."""
+"""Workers that stop, die, starve or are told to end, as processes: cases WK-01 to WK-04.
+
+Many workers that stop at named points are in ``test_zombies``.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,6 @@ from tests.support.worker_process import WorkerProcess, open_gate, prepare, star
 from tests.support.working import attempts_of, enqueue, job_row, wait_for_status
 
 pytestmark = pytest.mark.acceptance
-
-ZOMBIE_JOBS = 500
 
 
 @pytest.fixture(autouse=True)
@@ -119,58 +120,6 @@ def test_the_job_of_a_killed_worker_runs_again_soon_after_its_lease(
             open_gate(database, 2)
             wait_for_status(database, job_id, "succeeded")
     assert outcomes(database, job_id) == ["lost", "succeeded"]
-
-
-def test_workers_stopped_at_any_moment_for_longer_than_their_lease_write_nothing_stale(
-    database: str, tmp_path: Path
-) -> None:
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(
-            """
-            select sched.enqueue('test.who', jsonb_build_object('seconds', (n %% 10) * 0.05), p_max_attempts => 1000,
-                                 p_idempotency_key => 'k' || n)
-            from generate_series(1, %s) as n
-            """,
-            (ZOMBIE_JOBS,),
-        )
-    options = ("--lease", "1s", "--concurrency", "20")
-    with (
-        WorkerProcess(database, tmp_path, *options, name="a") as a,
-        WorkerProcess(database, tmp_path, *options, name="b") as b,
-    ):
-        wait_for(lambda: _known_workers(database) == 2, 20, "both workers")
-        stops = 0
-        while _unfinished(database):
-            victim = (a, b)[stops % 2]
-            victim.signal(signal.SIGSTOP)
-            stops += 1
-            stopped = time.monotonic()
-            wait_for(lambda stopped=stopped: time.monotonic() - stopped > 1.5, 5, "the lease to run out")
-            victim.signal(signal.SIGCONT)
-            resumed = time.monotonic()
-            wait_for(lambda resumed=resumed: time.monotonic() - resumed > 0.3, 5, "some work")
-    with psycopg.connect(database) as connection:
-        rows = connection.execute(
-            """
-            select (j.result ->> 'attempt')::integer, a.number, r.attempt, r.result = j.result
-            from sched.jobs j
-            join sched.attempts a on a.job_id = j.id and a.outcome = 'succeeded'
-            join sched.job_results r on r.key = j.idempotency_key
-            """
-        ).fetchall()
-        lost = connection.execute("select count(*) from sched.attempts where outcome = 'lost'").fetchone()
-        assert len(rows) == ZOMBIE_JOBS
-        assert [row for row in rows if not (row[0] == row[1] == row[2] and row[3])] == []
-        assert violations(connection) == {}
-    assert lost is not None and lost[0] > 0
-    print(f"{stops} stops, {lost[0]} attempts lost, 0 stale writes of {ZOMBIE_JOBS}")
-
-
-def _unfinished(dsn: str) -> int:
-    with psycopg.connect(dsn) as connection:
-        row = connection.execute("select count(*) from sched.jobs where status <> 'succeeded'").fetchone()
-    assert row is not None
-    return int(row[0])
 
 
 def _known_workers(dsn: str) -> int:

@@ -12,6 +12,7 @@ from scheduler.storage.database import Connection
 from tests.support.build import NOON, Policy, add_schedule, claim_all, fire, jobs, ledger, plan_date
 from tests.support.database import connect
 from tests.support.wait import wait_for
+from tests.support.wrong_design import replace_in
 
 BEAT = "select outcome from sched.heartbeat(array[%s]::bigint[], array[%s]::uuid[], '15 s')"
 COMPLETE = "select * from sched.complete(array[%s]::bigint[], array[%s]::uuid[], array['null'::jsonb])"
@@ -21,14 +22,6 @@ COMPLETE = "select * from sched.complete(array[%s]::bigint[], array[%s]::uuid[],
 def pair(database: str) -> Iterator[tuple[Connection, Connection]]:
     with connect(database) as one, connect(database) as other:
         yield one, other
-
-
-def replace_in(db: Connection, function: str, old: str, new: str) -> None:
-    """Make a function again with a part of its text replaced."""
-    row = db.execute("select pg_get_functiondef(oid) from pg_proc where proname = %s", (function,)).fetchone()
-    assert row is not None
-    assert old in row[0]
-    db.execute(row[0].replace(old, new).encode())
 
 
 def test_a_beat_that_waits_for_row_locks_hangs_beside_an_open_completing_transaction(

@@ -11,8 +11,8 @@ T = TypeVar("T")
 POLL_SECONDS = 0.01
 
 
-def wait_for(condition: Callable[[], T], timeout: float, what: str) -> T:
-    """Call ``condition`` until it returns something true, and return that.
+def wait_for(condition: Callable[[], T], timeout: float, what: str, *, every: float = POLL_SECONDS) -> T:
+    """Call ``condition`` until it returns something true, and return that; ``every`` so many seconds.
 
     Raises AssertionError naming ``what`` and the last value after ``timeout`` seconds. An exception of the
     condition is not caught.
@@ -24,4 +24,4 @@ def wait_for(condition: Callable[[], T], timeout: float, what: str) -> T:
             return value
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {timeout:g} seconds in vain for {what}; the last look gave {value!r}")
-        time.sleep(POLL_SECONDS)
+        time.sleep(every)
