@@ -72,6 +72,7 @@ class Look:
 
     is_registered: bool
     is_ready: bool
+    is_due_soon: bool
     is_reap_due: bool
 
 
@@ -181,13 +182,19 @@ def remove_worker(connection: Connection, worker: UUID) -> None:
     execute(connection, "workers_leave", {"worker": worker})
 
 
-def look(connection: Connection, worker: WorkerRow, *, has_free_slots: bool) -> Look:
-    """Ask whether there is something to claim or to reap; keeps the worker's row fresh."""
+def next_due(connection: Connection, queues: Sequence[str], within: timedelta) -> float | None:
+    """Seconds until the next scheduled job of these queues is due, if it is ``within`` that time; 0 or less is due."""
+    delay: float | None = fetch_value(connection, "jobs_next_due", {"queues": list(queues), "within": within})
+    return delay
+
+
+def look(connection: Connection, worker: WorkerRow, within: timedelta, *, has_free_slots: bool) -> Look:
+    """Ask for something to claim, now or ``within`` that time, and something to reap; keeps the worker's row fresh."""
     (seen,) = fetch(
         connection,
         Look,
         "workers_look",
-        {"worker": worker.id, "queues": list(worker.queues), "has_free_slots": has_free_slots},
+        {"worker": worker.id, "queues": list(worker.queues), "within": within, "has_free_slots": has_free_slots},
     )
     return seen
 

@@ -33,7 +33,7 @@ begin
   end if;
   if p_limit_key is not null and not v_is_future then
     perform sched.admit(array[p_limit_key]);
-  elsif not v_is_future then
+  elsif not v_is_future or p_run_at < clock_timestamp() + interval '1 second' then  -- before workers look themselves
     perform sched.wake(array[p_queue]);
   end if;
   return query select v_id, true;
@@ -87,9 +87,13 @@ begin
       as w (job_type, payload, queue, priority, run_at, idempotency_key, limit_key, max_attempts, timeout, ordinal)
     order by w.ordinal
     on conflict do nothing
-    returning id, queue, status
+    returning id, queue, status, available_at
   )
-  select array_agg(i.id), array_agg(distinct i.queue) filter (where i.status = 'pending') into v_created, v_queues
+  select array_agg(i.id),
+         array_agg(distinct i.queue) filter (
+           where i.status = 'pending'
+             or i.status = 'scheduled' and i.available_at < clock_timestamp() + interval '1 second')
+  into v_created, v_queues
   from inserted i;
   perform sched.admit(v_keys);
   if v_queues is not null then

@@ -187,7 +187,8 @@ begin
 end
 $$;
 
--- Give back jobs that were claimed but not finished, at shutdown: claimable at once, the attempt not spent. A job that
+-- Give back jobs that were claimed but not finished, at shutdown or for want of a slot: claimable at once, the attempt
+-- not spent. A job that
 -- holds a slot keeps it.
 create or replace function sched.hand_back(p_ids bigint[], p_tokens uuid[]) returns table (id bigint, outcome text)
 language plpgsql volatile as $$
@@ -211,7 +212,7 @@ begin
     returning j.id, j.schedule_id, j.logical_date, j.queue, l.token, l.lease_owner
   ), noted as (
     insert into sched.events (kind, schedule_id, logical_date, job_id, actor, reason)
-    select 'job_handed_back', r.schedule_id, r.logical_date, r.id, r.lease_owner::text, 'worker shut down'
+    select 'job_handed_back', r.schedule_id, r.logical_date, r.id, r.lease_owner::text, 'not run by its worker'
     from returned r
   )
   select array_agg(r.token), array_agg(distinct r.queue) into v_returned, v_queues from returned r;

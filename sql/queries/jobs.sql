@@ -57,6 +57,10 @@ select exists (
     where j.status = 'scheduled' and j.available_at <= clock_timestamp() and j.queue = any (%(queues)s::text[]))
   or sched.admissible_keys() is not null;
 
+-- name: jobs_next_due
+-- In how many seconds the next scheduled job is due, if it is soon: see sched.next_due.
+select sched.next_due(%(queues)s::text[], %(within)s::interval);
+
 -- name: jobs_enqueue_many
 -- Enqueue jobs in the caller's transaction; one row per object, in order: see sched.enqueue_many. Sent through any
 -- driver, so the parameter is a text, and no colon stands where a driver could take it for a placeholder.

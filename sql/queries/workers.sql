@@ -20,8 +20,8 @@ set stopped_at = clock_timestamp(), seen_at = clock_timestamp(), has_free_slots 
 where w.id = %(worker)s::uuid;
 
 -- name: workers_look
--- The one question an idle worker asks every second: is something claimable in its queues, is there work for the
--- reaper? Also keeps the worker's row fresh, and writes nothing else. Takes no lock.
+-- The one question an idle worker asks every second: is something claimable in its queues, will a scheduled job be
+-- before the next look, is there work for the reaper? Also keeps the worker's row fresh, and writes nothing else. Takes no lock.
 -- Indexes: jobs_claim, jobs_scheduled, jobs_running, jobs_waiting_order.
 with seen as (
   update sched.workers w
@@ -36,6 +36,7 @@ select
     cross join lateral (
       select from sched.jobs j where j.status = 'pending' and j.queue = q.queue limit 1) as claimable)
   or exists (select from sched.jobs j where j.status = 'scheduled' and j.available_at <= clock_timestamp()) as is_ready,
+  sched.next_due(%(queues)s::text[], %(within)s::interval) is not null as is_due_soon,
   exists (
     select from sched.jobs j
     where j.status = 'running'

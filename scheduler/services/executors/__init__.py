@@ -66,6 +66,7 @@ class Execution:
         "is_settled",
         "job",
         "progress",
+        "started_at",
         "stop",
         "stored_progress",
         "trusted_until",
@@ -76,6 +77,7 @@ class Execution:
         self.database = database
         self.extended_at = extended_at
         self.trusted_until = trusted_until
+        self.started_at = extended_at
         self.deadline: float | None = None
         self.ending: Ending | None = None
         self.stop: Callable[[], object] | None = None

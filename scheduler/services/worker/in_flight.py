@@ -1,13 +1,15 @@
 """The jobs a worker process holds, shared by its threads: from the claim until the ending is recorded.
 
-A job occupies a slot until its work has returned, and a lease until it is settled. The two differ: a thread that
-overran its time-out is settled while it still runs, and a finished job keeps its lease until its ending is stored.
+A job waits for a slot, for moments only, occupies it until its work has returned, and has a lease until it is settled.
+Slot and lease differ: a thread that overran its time-out is settled while it still runs, and a finished job keeps its
+lease until its ending is stored.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 
 from scheduler.core.models import AttemptOutcome
@@ -32,14 +34,23 @@ class InFlight:
         self._concurrency = concurrency
         self._lock = threading.Lock()
         self._executions: dict[str, Execution] = {}
+        self._waiting: deque[Execution] = deque()
+        self._last_start = 0.0
         self._ended: list[Ended] = []
         self._occupied = 0
+        self._returned = 0
+        self._seconds_taken = 0.0
         self._counts: Counter[str] = Counter()
 
     @property
     def free_slots(self) -> int:
         """How many more jobs can start now."""
         return self._concurrency - self._occupied
+
+    @property
+    def waiting(self) -> int:
+        """How many claimed jobs have no slot yet."""
+        return len(self._waiting)
 
     @property
     def is_empty(self) -> bool:
@@ -52,17 +63,35 @@ class InFlight:
         return len(self._executions)
 
     def add(self, executions: Sequence[Execution]) -> None:
-        """These were claimed and are about to start."""
+        """These were claimed and wait for slots."""
         with self._lock:
             self._executions.update((execution.job.lease_token, execution) for execution in executions)
-            self._occupied += len(executions)
+            if not self._waiting:
+                self._last_start = time.monotonic()
+            self._waiting.extend(executions)
             self._counts["claimed"] += len(executions)
+
+    def occupy_slots(self) -> list[Execution]:
+        """The waiting jobs for which slots are free, in the order of their claims; they occupy them from now."""
+        with self._lock:
+            count = min(self._concurrency - self._occupied, len(self._waiting))
+            if count == 0:
+                return []
+            self._occupied += count
+            self._last_start = now = time.monotonic()
+            starting = [self._waiting.popleft() for _ in range(count)]
+            for execution in starting:
+                execution.started_at = now
+            return starting
 
     def returned(self, finished: Sequence[Ended]) -> None:
         """The work of these has returned: their slots are free, and endings that are new await the settler."""
         with self._lock:
+            now = time.monotonic()
             self._occupied -= len(finished)
+            self._returned += len(finished)
             for execution, ending in finished:
+                self._seconds_taken += now - execution.started_at
                 execution.let_go()
                 if execution.is_settled:
                     self._forget(execution, "succeeded")
@@ -70,6 +99,13 @@ class InFlight:
                     self._end(execution, ending)
         self.has_ended.set()
         self.changed.set()
+
+    def take_mean_duration(self) -> float | None:
+        """Seconds that jobs have taken on average which returned since the last call; None without any."""
+        with self._lock:
+            mean = self._seconds_taken / self._returned if self._returned else None
+            self._seconds_taken, self._returned = 0.0, 0
+            return mean
 
     def end_early(self, execution: Execution, ending: Ending) -> bool:
         """End an execution whose work has not returned; False if it has ended already."""
@@ -96,10 +132,19 @@ class InFlight:
     def withdraw(self) -> list[Execution]:
         """End all executions that have not ended, without an ending to store; they are to be handed back."""
         with self._lock:
-            withdrawn = [each for each in self._executions.values() if each.ending is None and not each.is_completing]
-            for execution in withdrawn:
-                execution.ending = HANDED_BACK
-            return withdrawn
+            self._waiting.clear()
+            return _handed_back(
+                [each for each in self._executions.values() if each.ending is None and not each.is_completing]
+            )
+
+    def withdraw_waiting(self, patience: float) -> list[Execution]:
+        """The same for those that wait, if for ``patience`` seconds no slot became free for any."""
+        with self._lock:
+            if not self._waiting or time.monotonic() < self._last_start + patience:
+                return []
+            waiting = list(self._waiting)
+            self._waiting.clear()
+            return _handed_back(waiting)
 
     def snapshot(self) -> list[Execution]:
         """All executions that are not settled."""
@@ -121,3 +166,9 @@ class InFlight:
     def _forget(self, execution: Execution, outcome: str) -> None:
         if self._executions.pop(execution.job.lease_token, None) is not None:
             self._counts[outcome] += 1
+
+
+def _handed_back(executions: list[Execution]) -> list[Execution]:
+    for execution in executions:
+        execution.ending = HANDED_BACK
+    return executions

@@ -1,19 +1,22 @@
 """The worker as a whole, and its main loop: claim as many jobs as can start, and start them.
 
-A claim is worth trying when a hint came, when the last one brought all that was asked for, or at the start. Claim and
-settle are separate transactions on separate connections: one that did both deadlocked with four workers in 5 of 30
-runs (PERFORMANCE). Stopping: no new claims; what finishes within the grace is settled, the rest is handed back.
+A claim is worth trying when a hint came, when a scheduled job is due, when the last one brought all that was asked
+for, or at the start. What can start: a job for each free slot and, while jobs are short, as many more as slots will
+take within 20 ms; should they take none for 100 ms, these are handed back. Claim and settle are separate transactions
+on separate connections: one that did both deadlocked with four workers in 5 of 30 runs (PERFORMANCE). Stopping: no
+new claims; what finishes within the grace is settled, the rest is handed back.
 """
 
 from __future__ import annotations
 
 import gc
 import logging
+import math
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from uuid import uuid4
@@ -30,7 +33,7 @@ from scheduler.services.executors.sql import SqlRunner
 from scheduler.services.loop import Link
 from scheduler.services.worker.guard import Guard
 from scheduler.services.worker.heart import Heart
-from scheduler.services.worker.in_flight import InFlight
+from scheduler.services.worker.in_flight import Ended, InFlight
 from scheduler.services.worker.settings import WorkerResult, WorkerSettings
 from scheduler.services.worker.settler import Settler
 from scheduler.services.worker.watcher import Watcher
@@ -43,6 +46,7 @@ from scheduler.storage.jobs import (
     claim_jobs,
     hand_back_jobs,
     jobs_remain,
+    next_due,
     orphaned_jobs,
     read_json_fast,
     register_worker,
@@ -54,6 +58,14 @@ logger = logging.getLogger("scheduler.worker")
 
 STOP_LOOK_SECONDS = 0.1
 """How soon a stop signal is noticed."""
+AHEAD_SECONDS = 0.02
+"""How soon the jobs that are claimed beside those for free slots should start."""
+SHORT_SECONDS = 0.005
+"""Up to this mean duration jobs count as short."""
+STUCK_SECONDS = 0.1
+"""After how long without a free slot jobs that wait for one are handed back."""
+SOONEST_SECONDS = 0.01
+"""The shortest sleep until a scheduled job is due."""
 OVERRUN_SECONDS = 10.0
 """How long work that can be ended may take to end after its time-out."""
 SWITCH_SECONDS = 0.0005
@@ -79,11 +91,17 @@ class Worker:
         self._row = WorkerRow(id=uuid4(), name=settings.name, queues=settings.queues, concurrency=settings.concurrency)
         self._in_flight = InFlight(settings.concurrency)
         self._hinted = threading.Event()
+        self._is_next_due_unknown = threading.Event()
+        self._next_due = math.inf
+        self._ahead = 0
+        self._unstarted: list[Execution] = []
         self._link = Link(database, "claim", read_json_fast)
-        self._settler = Settler(database, self._in_flight, settings.batch)
+        self._settler = Settler(database, self._in_flight, settings.batch, self._ask_when_due)
         self._heart = Heart(database, self._in_flight, settings)
         self._guard = Guard(self._in_flight)
-        self._watcher = Watcher(database, self._in_flight, self._row, settings.poll.total_seconds(), self._hint)
+        self._watcher = Watcher(
+            database, self._in_flight, self._row, settings.poll, hint=self._hint, ask_when_due=self._ask_when_due
+        )
         self._work = _Dispatcher(
             registry,
             self._in_flight,
@@ -132,32 +150,43 @@ class Worker:
         return result
 
     def _pump(self, stop: threading.Event, drain: bool) -> None:
-        may_have_more = True
+        self._hinted.set()
         while not stop.is_set() and self._failure is None:
             self._in_flight.changed.clear()
             try:
-                if self._can_claim() and (may_have_more or self._hinted.is_set()):
+                if self._can_claim() and (self._hinted.is_set() or time.monotonic() >= self._next_due):
                     self._hinted.clear()
-                    may_have_more = self._claim() or self._announce()
+                    if self._claim() or self._announce():
+                        self._hinted.set()
                     continue
+                self._hand_back_stuck(STUCK_SECONDS)
+                if self._is_next_due_unknown.is_set():
+                    self._ask_next_due()
                 if drain and self._is_drained():
                     return
             except TransientStorageError as error:
                 self._link.wait_after(error, stop)
-                may_have_more = self._may_have_orphans = True
-            self._in_flight.changed.wait(STOP_LOOK_SECONDS)
+                self._hinted.set()
+                self._may_have_orphans = True
+            self._in_flight.changed.wait(min(STOP_LOOK_SECONDS, max(0.0, self._next_due - time.monotonic())))
 
     def _can_claim(self) -> bool:
         """Whether jobs can start, and the database keeps up with recording the last ones."""
+        in_flight = self._in_flight
         limit = 2 * max(self._settings.concurrency, self._settings.batch)
-        return self._in_flight.free_slots > 0 and self._in_flight.unsettled < limit
+        has_room = in_flight.free_slots > 0 or in_flight.waiting < self._ahead // 2
+        return has_room and in_flight.unsettled < limit
 
     def _claim(self) -> bool:
         """Claim and start what fits; whether there may be more."""
         if self._may_have_orphans:
             self._return_orphans()
         settings = self._settings
-        asked = min(self._in_flight.free_slots, settings.batch)
+        self._ahead = self._jobs_ahead()
+        asked = min(self._in_flight.free_slots + self._ahead - self._in_flight.waiting, settings.batch)
+        if asked <= 0:  # jobs take longer than they did
+            return True
+        self._next_due = math.inf
         sent = time.monotonic()
         jobs = self._link.call(
             lambda connection: claim_jobs(
@@ -166,7 +195,34 @@ class Worker:
         )
         trusted_until = sent + settings.trust.total_seconds()
         self._work.start([Execution(job, self._database, sent, trusted_until) for job in jobs])
+        if len(jobs) < asked:
+            self._is_next_due_unknown.set()
         return len(jobs) == asked
+
+    def _jobs_ahead(self) -> int:
+        """How many jobs will get a slot within ``AHEAD_SECONDS``, beside those for which one is free now."""
+        mean = self._in_flight.take_mean_duration()
+        if mean is None:
+            return self._ahead
+        if mean > SHORT_SECONDS:
+            return 0
+        return min(self._settings.batch, int(self._settings.concurrency * AHEAD_SECONDS / mean))
+
+    def _hand_back_stuck(self, patience: float) -> None:
+        """Hand back the jobs that wait although no slot became free for ``patience`` seconds."""
+        self._unstarted += self._in_flight.withdraw_waiting(patience)
+        if self._unstarted:
+            self._ahead = 0
+            self._hand_back(self._unstarted)
+            self._unstarted = []
+
+    def _ask_next_due(self) -> None:
+        """Find out when the next scheduled job is due, if it is before the watcher's next look."""
+        self._is_next_due_unknown.clear()
+        settings = self._settings
+        delay = self._link.call(lambda connection: next_due(connection, settings.queues, settings.poll))
+        if delay is not None:
+            self._next_due = time.monotonic() + max(delay, SOONEST_SECONDS)
 
     def _return_orphans(self) -> None:
         """Give back what a claim took whose answer was lost. One that commits later is left to its lease."""
@@ -195,8 +251,13 @@ class Worker:
         self._hinted.set()
         self._in_flight.changed.set()
 
+    def _ask_when_due(self) -> None:
+        self._is_next_due_unknown.set()
+        self._in_flight.changed.set()
+
     def _shut_down(self, abort: threading.Event, settler: threading.Thread) -> None:
         deadline = time.monotonic() + self._settings.shutdown_grace.total_seconds()
+        self._try_last(lambda: self._hand_back_stuck(0.0))
         while not (self._in_flight.is_empty or abort.is_set() or self._failure or time.monotonic() >= deadline):
             self._in_flight.changed.clear()
             self._in_flight.changed.wait(STOP_LOOK_SECONDS)
@@ -268,7 +329,7 @@ def _tuned_interpreter() -> Iterator[None]:
 
 
 class _Dispatcher:
-    """Chooses the executor of each job."""
+    """Starts jobs when there are slots for them, each in its executor."""
 
     def __init__(self, registry: HandlerRegistry, in_flight: InFlight, environment: Mapping[str, str]) -> None:
         self._registry = registry
@@ -279,16 +340,29 @@ class _Dispatcher:
             "run.sql": SqlRunner(environment).run,
         }
         self._processes = ProcessRunner(environment["SCHED_DSN"])
-        self._event_loop = EventLoopExecutor("sched-async", in_flight.returned)
-        self._threads = ThreadExecutor("sched-thread", in_flight.returned)
+        self._event_loop = EventLoopExecutor("sched-async", self._returned)
+        self._threads = ThreadExecutor("sched-thread", self._returned)
         # Commands have a loop of their own: an async handler that blocks its loop must not stall their pipes.
-        self._commands = EventLoopExecutor("sched-commands", in_flight.returned)
+        self._commands = EventLoopExecutor("sched-commands", self._returned)
+        self._starting = threading.Lock()
+        self._is_closed = False
 
     def start(self, executions: list[Execution]) -> None:
-        """Start all of these; jobs of unknown type fail at once."""
-        if not executions:
-            return
+        """Start these as soon as there are slots for them; jobs of unknown type fail at once."""
         self._in_flight.add(executions)
+        self._start_waiting()
+
+    def _returned(self, finished: Sequence[Ended]) -> None:
+        self._in_flight.returned(finished)
+        if self._in_flight.waiting:
+            self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        with self._starting:
+            while not self._is_closed and (executions := self._in_flight.occupy_slots()):
+                self._start(executions)
+
+    def _start(self, executions: list[Execution]) -> None:
         coroutines: list[tuple[Execution, Function]] = []
         plain: list[tuple[Execution, Function]] = []
         commands: list[tuple[Execution, Function]] = []
@@ -323,7 +397,9 @@ class _Dispatcher:
             self._in_flight.returned(unknown)
 
     def close(self, *, at_once: bool) -> None:
-        """End what still runs; commands get their time between SIGTERM and SIGKILL unless it must be at once."""
+        """Start nothing more and end what runs; commands get their time after SIGTERM unless it must be at once."""
+        with self._starting:
+            self._is_closed = True
         if at_once:
             self._shell.patience = 0.0
         self._event_loop.close(1.0)

@@ -29,11 +29,12 @@ _COUNTED_AS = {outcome: outcome.value for outcome in AttemptOutcome} | {AttemptO
 
 
 class Settler:
-    """The settling thread's work."""
+    """The settling thread's work. ``rescheduled`` is called whenever attempts did not succeed."""
 
-    def __init__(self, database: Database, in_flight: InFlight, batch: int) -> None:
+    def __init__(self, database: Database, in_flight: InFlight, batch: int, rescheduled: Callable[[], None]) -> None:
         self._in_flight = in_flight
         self._batch = batch
+        self._rescheduled = rescheduled
         self._link = Link(database, "settle")
         self._is_finishing = False
         self._gives_up = threading.Event()
@@ -72,6 +73,7 @@ class Settler:
             self._record(complete_jobs, succeeded)
         if others:
             self._record(fail_jobs, others)
+            self._rescheduled()
 
     def _record(self, write: Write, ended: list[Ended]) -> None:
         rows = [(execution.job, ending) for execution, ending in ended]

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
 from scheduler.errors import TransientStorageError
 from scheduler.services.loop import Link
@@ -25,10 +26,20 @@ SLICE_SECONDS = 0.2
 
 
 class Watcher:
-    """The watching thread's work. ``hint`` is called whenever a claim is worth trying."""
+    """The watching thread's work.
+
+    ``hint`` is called whenever a claim is worth trying, ``ask_when_due`` when one will be before the next look.
+    """
 
     def __init__(
-        self, database: Database, in_flight: InFlight, row: WorkerRow, poll: float, hint: Callable[[], None]
+        self,
+        database: Database,
+        in_flight: InFlight,
+        row: WorkerRow,
+        poll: timedelta,
+        *,
+        hint: Callable[[], None],
+        ask_when_due: Callable[[], None],
     ) -> None:
         self.is_listening = False
         self.is_announced = False
@@ -37,6 +48,7 @@ class Watcher:
         self._row = row
         self._poll = poll
         self._hint = hint
+        self._ask_when_due = ask_when_due
         self._link = Link(database, "watch", self._prepare)
 
     def run(self, done: threading.Event) -> None:
@@ -47,7 +59,7 @@ class Watcher:
                 try:
                     self._await_hint(done, next_look)
                     if time.monotonic() >= next_look:
-                        next_look = time.monotonic() + self._poll
+                        next_look = time.monotonic() + self._poll.total_seconds()
                         self._link.call(self.look_once)
                 except TransientStorageError as error:
                     self._link.wait_after(error, done)
@@ -57,12 +69,14 @@ class Watcher:
     def look_once(self, connection: Connection) -> None:
         """Ask once; hint or reap accordingly."""
         wants_hints = self.is_listening and self._in_flight.free_slots > 0
-        seen = look(connection, self._row, has_free_slots=wants_hints)
+        seen = look(connection, self._row, self._poll, has_free_slots=wants_hints)
         if not seen.is_registered:
             register_worker(connection, self._row, has_free_slots=wants_hints)
         self.is_announced = wants_hints
         if seen.is_ready:
             self._hint()
+        if seen.is_due_soon:
+            self._ask_when_due()
         if seen.is_reap_due:
             self._reap(connection)
 
