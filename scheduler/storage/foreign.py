@@ -44,14 +44,13 @@ _BY_NAME = {"pyformat", "named"}
 _POSTGRESQL_DRIVERS = {"pg8000", "psycopg2", "psycopg2cffi"}
 
 _WANTED = "pass a psycopg, SQLAlchemy, Django or other DB-API connection to PostgreSQL"
-_ASYNC = "is asynchronous: await enqueue_async or enqueue_many_async"
 
 
 def fetch_on(connection: Any, name: str, document: str) -> Rows:
     """The rows of a named query on an application's connection. Raises ConfigError if that is not fit for it."""
     opened = _underlying(connection)
     if getattr(opened, "closed", False):
-        raise ConfigError(f"the connection ({_kind(connection)}) is closed: pass an open one")
+        raise _closed(connection)
     if isinstance(opened, psycopg.Connection):
         return _fetch_psycopg(opened, name, document)
     if hasattr(opened, "exec_driver_sql"):
@@ -65,18 +64,18 @@ async def fetch_on_async(connection: Any, name: str, document: str) -> Rows:
     """The same on an asynchronous connection."""
     if isinstance(connection, psycopg.AsyncConnection):
         if connection.closed:
-            raise ConfigError(f"the connection ({_kind(connection)}) is closed: pass an open one")
+            raise _closed(connection)
         async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
-            await cursor.execute(*_bound(name, "pyformat", document))
+            await cursor.execute(*_bound(name, "pyformat", document), prepare=False)
             return await cursor.fetchall()
-    if iscoroutinefunction(getattr(connection, "connection", None)):  # SQLAlchemy's AsyncSession, scoped or not
+    if not hasattr(connection, "run_sync") and _is_async_session(connection):
         connection = await connection.connection()
     if hasattr(connection, "run_sync"):
         rows: Rows = await connection.run_sync(fetch_on, name, document)
         return rows
     if _package(connection) == "asyncpg" and hasattr(connection, "fetch"):
         if connection.is_closed():
-            raise ConfigError(f"the connection ({_kind(connection)}) is closed: pass an open one")
+            raise _closed(connection)
         statement, parameters = _bound(name, "numeric_dollar", document)
         return [tuple(row) for row in await connection.fetch(statement, *parameters)]
     raise ConfigError(
@@ -86,24 +85,33 @@ async def fetch_on_async(connection: Any, name: str, document: str) -> Rows:
 
 
 def _underlying(connection: Any) -> Any:
-    """What executes statements: a session's connection, a cursor's connection, a pool proxy's connection."""
-    if hasattr(connection, "run_sync") or iscoroutinefunction(getattr(connection, "connection", None)):
-        raise ConfigError(f"the connection ({_kind(connection)}) {_ASYNC}")
-    if not hasattr(connection, "exec_driver_sql"):
-        if callable(getattr(connection, "connection", None)):
-            return connection.connection()  # SQLAlchemy's Session, scoped or not
-        if hasattr(connection, "execute") and not hasattr(connection, "cursor"):
-            connection = getattr(connection, "connection", connection)
-        connection = getattr(connection, "driver_connection", None) or connection
-    if isinstance(connection, psycopg.AsyncConnection) or _package(connection) == "asyncpg":
-        raise ConfigError(f"the connection ({_kind(connection)}) {_ASYNC}")
+    """What executes statements: a pool proxy's, a session's or a cursor's connection, or ``connection`` itself."""
+    connection = getattr(connection, "driver_connection", None) or connection
+    if hasattr(connection, "run_sync") or isinstance(connection, psycopg.AsyncConnection | psycopg.AsyncCursor):
+        raise _asynchronous(connection)
+    if hasattr(connection, "exec_driver_sql"):
+        return connection
+    if _package(connection) == "asyncpg" or _is_async_session(connection):
+        raise _asynchronous(connection)
+    if callable(getattr(connection, "connection", None)):
+        return connection.connection()  # SQLAlchemy's Session, scoped or not
+    if hasattr(connection, "execute") and not callable(getattr(connection, "cursor", None)):
+        return getattr(connection, "connection", connection)
     return connection
 
 
+def _is_async_session(connection: Any) -> bool:
+    """Whether this is SQLAlchemy's AsyncSession, scoped or not."""
+    return iscoroutinefunction(getattr(connection, "connection", None))
+
+
 def _fetch_psycopg(connection: psycopg.Connection[Any], name: str, document: str) -> Rows:
-    """With a cursor of our own class: the application's may give other rows, or want other placeholders."""
+    """With a cursor of our own class: the application's may give other rows, or want other placeholders.
+
+    Never prepared, as it could be without being asked: a pooler might send the next one to another server process.
+    """
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-        return cursor.execute(*_bound(name, "pyformat", document)).fetchall()
+        return cursor.execute(*_bound(name, "pyformat", document), prepare=False).fetchall()
 
 
 def _fetch_sqlalchemy(connection: Any, name: str, document: str) -> Rows:
@@ -186,3 +194,13 @@ def _kind(connection: Any) -> str:
 
 def _not_postgresql(connection: Any, found: str) -> ConfigError:
     return ConfigError(f"the connection ({_kind(connection)}) leads to {found}, not to PostgreSQL: {_WANTED}")
+
+
+def _closed(connection: Any) -> ConfigError:
+    return ConfigError(f"the connection ({_kind(connection)}) is closed: pass an open one")
+
+
+def _asynchronous(connection: Any) -> ConfigError:
+    return ConfigError(
+        f"the connection ({_kind(connection)}) is asynchronous: await enqueue_async or enqueue_many_async"
+    )
