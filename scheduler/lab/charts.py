@@ -13,7 +13,7 @@ from scheduler.lab.run import LabReport
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SIZE_INCHES = (7.0, 4.0)
+SIZE_INCHES = (8.0, 4.0)
 PNG_DPI = 110
 MARGIN = 0.12
 """The lower part of a figure, which carries the conditions."""
@@ -22,6 +22,11 @@ STYLES: dict[str, dict[str, Any]] = {
     "dashes": {"linestyle": "--"},
     "dots": {"linestyle": "", "marker": "."},
 }
+MARK_ROOM = 24
+"""Points between a timeline and its title, for the names of its marks."""
+FEW_PLACES = 8
+"""With so few places on the axis, each gets a tick."""
+BESIDE: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
 IDLE_COLOUR = "lightgrey"
 
 
@@ -37,7 +42,9 @@ def write_charts(report: LabReport, folder: Path) -> None:
 
     matplotlib.use("Agg")
     # The same figures give the same file: no random ids, no date of drawing.
-    with matplotlib.rc_context({"svg.hashsalt": "sched", "font.size": 8, "axes.grid": True, "grid.alpha": 0.3}):
+    with matplotlib.rc_context(
+        {"svg.hashsalt": "sched", "svg.fonttype": "none", "font.size": 8, "axes.grid": True, "grid.alpha": 0.3}
+    ):
         for finding in report.findings:
             for chart in finding.charts:
                 _write(chart, report.conditions.label, folder)
@@ -49,7 +56,7 @@ def _write(chart: Chart, label: str, folder: Path) -> None:
     figure = Figure(figsize=SIZE_INCHES, layout="constrained")
     figure.get_layout_engine().set(rect=(0, MARGIN, 1, 1 - MARGIN))  # type: ignore[union-attr, call-arg]
     axes = figure.add_subplot()
-    axes.set_title(chart.title)
+    axes.set_title(chart.title, pad=MARK_ROOM if isinstance(chart, Timeline) else None)
     axes.set_xlabel(chart.x)
     match chart:
         case LineChart():
@@ -71,7 +78,10 @@ def _draw_lines(chart: LineChart, axes: Axes) -> None:
         axes.set_yscale("log")
     else:
         axes.set_ylim(bottom=0)
-    axes.legend()
+    places = sorted({x for line in chart.lines for x, _ in line.points})
+    if len(places) <= FEW_PLACES:
+        axes.set_xticks(places)
+    axes.legend(**BESIDE)
 
 
 def _draw_line(line: Line, axes: Axes) -> None:
@@ -84,6 +94,7 @@ def _draw_bars(chart: BarChart, axes: Axes) -> None:
     labels, values = zip(*reversed(chart.bars), strict=True)
     axes.bar_label(axes.barh(labels, values), fmt="%.2f", padding=3)
     axes.set_xscale("log")
+    axes.margins(x=0.15)
 
 
 def _draw_timeline(chart: Timeline, axes: Axes) -> None:
@@ -106,5 +117,5 @@ def _draw_timeline(chart: Timeline, axes: Axes) -> None:
     axes.plot([at for _, at in chart.ticks], [row for row, _ in chart.ticks], "k|", markersize=10, label="beat")
     for at, name in chart.marks:
         axes.axvline(at, color="black", linewidth=0.8)
-        axes.annotate(f" {name}", (at, 1.0), xycoords=("data", "axes fraction"), va="bottom", rotation=20)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=4)
+        axes.annotate(f" {name}", (at, 1.0), xycoords=("data", "axes fraction"), va="bottom")
+    axes.legend(**BESIDE)

@@ -1,4 +1,4 @@
-"""Experiment: the same jobs, taken in four ways by more and more workers.
+"""Experiment: the same jobs, taken in different ways by more and more workers.
 
 A worker is a thread with a connection of its own; a job is a sleep. Every execution is noted by the worker that made
 it, so that what happened does not depend on what a strategy wrote into its table.
@@ -142,18 +142,19 @@ def _finding(measured: list[Measured], settings: LabSettings) -> Finding:
     jobs, seconds = settings.claim_jobs, settings.claim_job_seconds
     return Finding(
         name="claim",
-        title="Four ways to claim a job",
+        title="Ways to claim a job",
         setup=f"{jobs} jobs that sleep {seconds * 1000:g} ms, taken by more and more workers, each with a connection "
-        "of its own. Executions are counted by the workers, not by the table. The alternatives use a bare table with "
-        "a partial index; sched uses its own tables and functions, with attempts, leases and tokens. All workers begin "
-        "at the same moment. A claim is timed from its first statement to its commit; where the transaction stays "
-        f"open there is none, and so no flush. Cases of up to {FEW_WORKERS} workers run side by side.",
-        conclusion="Selecting a job and then updating it executes jobs several times, and the attempts overwrite each "
-        "other's count, so that the table does not even show it. A row lock prevents that; workers that wait for "
-        "each other's lock come away empty-handed, because the row they waited for is taken when they get it. "
-        "Skipping locked rows costs nothing and waits for nobody. Holding the transaction open gives the same "
-        "figures here; what it costs is in the next experiment. The design claims with `for update skip locked` and "
-        "commits before the work begins.",
+        "of its own. All workers begin at the same moment. Executions are counted by the workers, not by the table. "
+        "sched uses its own tables and functions, with attempts, leases and tokens; the others a bare table with a "
+        "partial index. A claim is timed from its first statement to its commit. Two commits are not flushed: where "
+        "the transaction stays open there is none yet, and a claim of sched need not be durable (lost in a crash, it "
+        f"is claimed again). Cases of up to {FEW_WORKERS} workers run side by side.",
+        conclusion="Selecting a job and then updating it executes jobs several times: workers that were in step once "
+        "meet again at the next job, and the more there are, the more of them do the work of others. Their attempts "
+        "overwrite each other's count, so that the table does not show it. A row lock prevents both. With a plain "
+        "`for update` claims wait for each other; skipping locked rows waits for nobody. Holding the transaction "
+        "open gives good figures here; what it costs is in the next experiment. The design claims with `for update "
+        "skip locked` and commits before the work begins, and its tokens, leases and attempts cost no throughput.",
         tables=[_table(measured)],
         charts=_charts(measured, settings),
     )

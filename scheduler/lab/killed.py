@@ -74,6 +74,7 @@ def measure_killed(database: LabDatabase, settings: LabSettings, say: Callable[[
     half = settings.killed_jobs // 2
     watch = Watch()
     with database.connection() as connection:
+        run(connection, "jobs_clear")
         run(connection, "killed_fill", jobs=settings.killed_jobs, seconds=settings.killed_job_seconds)
         look = _patient_look(connection, watch, settings)
         with _worker(database, FIRST, half, settings) as first:

@@ -62,7 +62,7 @@ def measure_plans(database: LabDatabase, settings: LabSettings, say: Callable[[s
 def _layouts(connection: Connection, settings: LabSettings) -> Iterator[str]:
     """Bring the table into one layout after the other, and back at the end."""
     product_index = value(connection, "plan_claim_index")
-    run(connection, "plan_clear")
+    run(connection, "jobs_clear")
     run(connection, "plan_fill_pending", jobs=settings.plan_pending)
     yield "pending alone, partial index"
     run(connection, "plan_fill_finished", jobs=settings.plan_finished)
@@ -76,7 +76,7 @@ def _layouts(connection: Connection, settings: LabSettings) -> Iterator[str]:
     yield f"{beneath}, full index, status first"
     run(connection, "plan_drop_index")
     yield f"{beneath}, no index"
-    run(connection, "plan_clear")
+    run(connection, "jobs_clear")
     with mapped_errors():
         connection.execute(product_index)
 

@@ -107,8 +107,15 @@ insert into sched_lab.bystander values (0, repeat('x', 200));
 -- name: bystander_change
 update sched_lab.bystander set changes = changes + 1;
 
--- name: bystander_size
-select changes, pg_relation_size('sched_lab.bystander') from sched_lab.bystander;
+-- name: bystander_changes
+select changes from sched_lab.bystander;
+
+-- name: bystander_vacuum
+vacuum (truncate false) sched_lab.bystander;
+
+-- name: bystander_dead
+-- Dead row versions that the vacuum just before could not remove.
+select s.n_dead_tup from pg_stat_user_tables s where s.relid = 'sched_lab.bystander'::regclass;
 
 -- name: plan_fill_pending
 insert into sched_lab.jobs (job_type, queue, status, available_at)
@@ -123,8 +130,8 @@ cross join lateral (select clock_timestamp() - interval '30 days' + g.n * interv
 -- name: plan_vacuum
 vacuum (analyze) sched_lab.jobs;
 
--- name: plan_clear
-truncate sched_lab.jobs, sched_lab.attempts;
+-- name: jobs_clear
+truncate sched_lab.jobs, sched_lab.attempts restart identity;
 
 -- name: plan_claim_source
 select p.prosrc from pg_proc p where p.oid = 'sched_lab.claim(text[], uuid, integer, interval)'::regprocedure;

@@ -1,7 +1,7 @@
-"""Four ways for many workers to take jobs from one table: three that people write first, and the product's.
+"""Ways for many workers to take jobs from one table: what people write, with and without mistakes, and the product's.
 
-The alternatives claim from ``bare_jobs``, the product from its own table through its own functions. A strategy is used
-by all workers of one case; each brings its connection. ``queue`` names the jobs of the case.
+All but the product claim from ``bare_jobs``, the product from its own table through its own functions. A strategy is
+used by all workers of one case; each brings its connection. ``queue`` names the jobs of the case.
 """
 
 from __future__ import annotations
@@ -111,24 +111,38 @@ class Naive(BareStrategy):
         return Claimed(found[0])
 
 
-class Blocking(BareStrategy):
-    """Lock the next job, and wait while somebody else has it locked; the lock ends before the work begins."""
+class ShortTransactions(BareStrategy):
+    """Lock a job and commit before the work begins."""
 
-    name = "for update"
     autocommit = False
+    statement: str
 
     def claim(self, connection: Connection, queue: str) -> Claimed | None:
-        found = self._next(connection, "bare_next_blocking", queue)
+        found = self._next(connection, self.statement, queue)
         if found is not None:
             run(connection, "bare_start", id=found[0], seen=found[1])
         connection.commit()
         return None if found is None else Claimed(found[0])
 
 
+class Blocking(ShortTransactions):
+    """Wait while somebody else has the next job locked."""
+
+    name = "for update"
+    statement = "bare_next_blocking"
+
+
+class Skipping(ShortTransactions):
+    """Take the next job that nobody has locked."""
+
+    name = "for update skip locked"
+    statement = "bare_next_skipping"
+
+
 class Held(BareStrategy):
     """Lock the next free job and keep the transaction open while it runs: the lock is the ownership."""
 
-    name = "transaction held open"
+    name = "skip locked, transaction held open"
     autocommit = False
 
     def claim(self, connection: Connection, queue: str) -> Claimed | None:
@@ -143,7 +157,7 @@ class Held(BareStrategy):
 class Product(Strategy):
     """``sched.claim`` and ``sched.complete``: skip what others lock, commit at once, own by lease and token."""
 
-    name = "skip locked, short transactions (sched)"
+    name = "sched"
     autocommit = True
 
     def __init__(self, workers: int) -> None:
@@ -168,4 +182,4 @@ class Product(Strategy):
         return dict(rows(connection, "jobs_counts", queue=queue))
 
 
-STRATEGIES: tuple[type[Strategy], ...] = (Naive, Blocking, Held, Product)
+STRATEGIES: tuple[type[Strategy], ...] = (Naive, Blocking, Held, Skipping, Product)
