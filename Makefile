@@ -13,7 +13,7 @@ PYTEST := $(PYTHON_IN_VENV) -m pytest -o cache_dir="$(VENV)/cache/pytest"
 export HYPOTHESIS_STORAGE_DIRECTORY := $(VENV)/cache/hypothesis
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo docs bench db oracle bench-time bench-fire bench-queue lab kill-campaign outage-campaign pgcron-campaign lock schema
+.PHONY: help setup check test demo docs bench db oracle bench-time bench-fire bench-queue lab kill-campaign outage-campaign zombie-campaign bench-workers pgcron-campaign lock schema
 
 # Folders with tests; a new one is found by itself. Acceptance and benchmarks measure time, so they run on their own.
 FOLDERS := $(patsubst %/,%,$(sort $(dir $(wildcard tests/*/test_*.py))))
@@ -81,6 +81,14 @@ kill-campaign: ## 400 kills at named points, two tickers alive
 outage-campaign: ## a year and a month without a ticker
 	@$(SETUP) dev
 	$(PYTHON_IN_VENV) -m tests.acceptance.campaign outages
+
+zombie-campaign: ## 200 workers stopped at named points for longer than their lease, and continued
+	@$(SETUP) dev
+	$(PYTHON_IN_VENV) -m tests.acceptance.campaign zombies
+
+bench-workers: ## 400 jobs of 200 ms on 1 to 16 workers, beside the ideal
+	@$(SETUP) dev
+	$(PYTHON_IN_VENV) -m tests.benchmarks.bench_workers
 
 bench-queue: ## how fast jobs are drained and picked up, beside the raw limit
 	@$(SETUP) dev
