@@ -1,4 +1,4 @@
-"""Policies of ``sched.fire``, as tables: rows in, rows out, read in one pass and split over several."""
+"""What ``sched.fire`` does beside its policies, which are in ``test_fire_table``: rows in, rows out."""
 
 from __future__ import annotations
 
@@ -55,55 +55,6 @@ def test_a_date_in_the_future_is_left_alone_and_announced(db: Connection) -> Non
     assert ledger(db, schedule) == [(NOON, "planned", None)]
 
 
-# catchup, minutes late of each date (oldest first), expected outcome of each
-CATCHUP = [
-    ("latest", [1], ["enqueued"]),
-    ("latest", [10], ["enqueued"]),
-    ("latest", [12, 11, 10], ["missed coalesced", "missed coalesced", "enqueued"]),
-    ("latest", [10, 1], ["missed coalesced", "enqueued"]),
-    ("all", [12, 11, 10, 1], ["enqueued"] * 4),
-    ("none", [12, 11, 1], ["missed late", "missed late", "enqueued"]),
-    ("none", [2], ["enqueued"]),
-    ("all", [8 * 1440, 12], ["missed too_old", "enqueued"]),
-    ("latest", [8 * 1440], ["missed too_old"]),
-    ("none", [8 * 1440], ["missed too_old"]),
-]
-
-
-@pytest.mark.parametrize("limit", [5000, 1])
-@pytest.mark.parametrize(("catchup", "minutes_late", "outcomes"), CATCHUP)
-def test_catchup_decides_late_dates(
-    db: Connection, catchup: str, minutes_late: list[int], outcomes: list[str], limit: int
-) -> None:
-    schedule = add_schedule(db, policy=Policy(catchup=catchup, overlap="allow"))
-    for late in minutes_late:
-        plan_date(db, schedule, NOON - late * MINUTE)
-    fire_all(db, NOON, limit)
-    assert [" ".join(filter(None, row[1:])) for row in ledger(db, schedule)] == outcomes
-
-
-# overlap, how many dates are due, expected outcome of each, expected status of the jobs made
-OVERLAP = [
-    ("allow", 3, ["enqueued"] * 3, ["pending"] * 3),
-    ("queue", 3, ["enqueued"] * 3, ["pending", "waiting", "waiting"]),
-    ("skip", 3, ["enqueued", "skipped overlap", "skipped overlap"], ["pending"]),
-    ("queue_one", 4, ["enqueued", "enqueued", "skipped overlap", "skipped overlap"], ["pending", "waiting"]),
-    ("cancel_running", 3, ["enqueued"] * 3, ["cancelled", "cancelled", "pending"]),
-]
-
-
-@pytest.mark.parametrize("limit", [5000, 1])
-@pytest.mark.parametrize(("overlap", "count", "outcomes", "statuses"), OVERLAP)
-def test_overlap_decides_dates_due_together(
-    db: Connection, overlap: str, count: int, outcomes: list[str], statuses: list[str], limit: int
-) -> None:
-    schedule = add_schedule(db, policy=Policy(catchup="all", overlap=overlap))
-    plan_dates(db, schedule, NOON - LATE, count)
-    fire_all(db, NOON, limit)
-    assert [" ".join(filter(None, row[1:])) for row in ledger(db, schedule)] == outcomes
-    assert [row[0] for row in jobs(db, "status")] == statuses
-
-
 def test_a_late_date_of_latest_waits_until_the_schedule_is_planned_up_to_now(db: Connection) -> None:
     schedule = add_schedule(db, planned_until=NOON - LATE)
     plan_date(db, schedule, NOON - LATE)
@@ -129,24 +80,6 @@ def test_a_date_that_stands_for_itself_covers_nothing_more(db: Connection) -> No
     plan_dates(db, schedule, NOON - MINUTE, 2)
     fire(db, NOON)
     assert jobs(db, "covers_from") == [(None,), (None,)]
-
-
-def test_a_pause_is_judged_by_due_at_whenever_it_is_looked_at(db: Connection) -> None:
-    schedule = add_schedule(db, policy=Policy(catchup="all", overlap="allow"))
-    plan_dates(db, schedule, NOON - 5 * MINUTE, 6)
-    db.execute(
-        "insert into sched.pauses (schedule_id, from_at, until_at, actor) values (%s, %s, %s, 'test')",
-        (schedule, NOON - 4 * MINUTE, NOON - 2 * MINUTE),
-    )
-    fire(db, NOON)
-    assert [row[1:] for row in ledger(db, schedule)] == [
-        ("enqueued", None),
-        ("skipped", "paused"),
-        ("skipped", "paused"),
-        ("enqueued", None),
-        ("enqueued", None),
-        ("enqueued", None),
-    ]
 
 
 def test_a_keeping_pause_leaves_dates_undecided_until_resume(db: Connection) -> None:
@@ -212,21 +145,6 @@ def test_a_finished_job_frees_the_slot_for_the_next_date(db: Connection) -> None
         ((job_id, token),) = claim_all(db)
         assert complete(db, job_id, token) == "settled"
         assert tuple(row[0] for row in jobs(db, "status") if row[0] != "succeeded") == expected
-
-
-def test_a_backfill_job_does_not_count_for_skip(db: Connection) -> None:
-    schedule = add_schedule(db, policy=Policy(overlap="skip"))
-    plan_date(db, schedule, NOON)
-    db.execute(
-        """
-        insert into sched.jobs (job_type, status, origin, schedule_id, overlap_key, holds_overlap)
-        values ('x', 'pending', 'backfill', %(id)s, sched.overlap_key(%(id)s), true)
-        """,
-        {"id": schedule},
-    )
-    fire(db, NOON)
-    assert ledger(db, schedule) == [(NOON, "enqueued", None)]
-    assert jobs(db, "status", "origin") == [("waiting", "schedule"), ("pending", "backfill")]
 
 
 def test_firing_twice_changes_nothing(db: Connection) -> None:

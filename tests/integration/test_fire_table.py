@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, LiteralString
@@ -28,6 +28,7 @@ from tests.support.invariants import violations
 GRACE = 2
 MAX_AGE = 7 * 1440
 OLD = 8 * 1440
+FILLED_AT_ONCE = 250
 COVERS_SPLIT = "covers_from forgets what is coalesced in an earlier or a later pass"
 COALESCED_BY_ORDER = "coalescing asks whether the later date is decided already, not what time makes of it"
 COVERS_MOVED = "covers_from goes by the order in which dates are due, not by their logical dates"
@@ -170,9 +171,36 @@ def statuses(case: Case, made: int) -> tuple[str, ...]:
     if case.overlap == "allow" or not made:
         return ("pending",) * made
     is_taken = any(job.has_slot and becomes_of(job, case, True) != "cancelled" for job in case.live)
-    starts = "waiting" if is_taken else "pending"
     others = "cancelled" if case.overlap == "cancel_running" else "waiting"
-    return tuple(sorted([starts, *[others] * (made - 1)]))
+    return in_line(made, is_taken=is_taken, others=others)
+
+
+def in_line(count: int, *, is_taken: bool, others: str = "waiting") -> tuple[str, ...]:
+    """The statuses of so many new jobs that want one slot, sorted."""
+    return tuple(sorted(["waiting" if is_taken else "pending", *[others] * (count - 1)])) if count else ()
+
+
+def expected_of_fill(case: Case, is_overlap_allowed: bool) -> Outcome:
+    """The outcome of a backfill of all that is due: no policy but the overlap slot, and jobs that are there go on."""
+    dates = tuple("planned" if date.due < 0 else "enqueued backfill" for date in case.dates)
+    made = dates.count("enqueued backfill")
+    if case.overlap == "allow" or is_overlap_allowed:
+        new: tuple[str, ...] = ("pending",) * made
+    else:
+        new = in_line(made, is_taken=any(job.has_slot for job in case.live))
+    return Outcome(dates, (None,) * len(dates), new, tuple(job.status for job in case.live))
+
+
+def filled_afterwards(case: Case) -> Outcome:
+    """The outcome of a pass, then a backfill of what the pass missed or skipped."""
+    fired = expected(case)
+    dates = tuple("enqueued backfill" if " " in outcome else outcome for outcome in fired.dates)
+    made = dates.count("enqueued backfill")
+    if case.overlap == "allow":
+        new: tuple[str, ...] = ("pending",) * made
+    else:
+        new = in_line(made, is_taken=bool(fired.statuses) or any(job.has_slot for job in case.live))
+    return replace(fired, dates=dates, statuses=tuple(sorted(fired.statuses + new)))
 
 
 # --- the cases --------------------------------------------------------------------------------------------------------
@@ -336,7 +364,7 @@ def test_every_case_ends_as_the_model_says_in_any_number_of_passes(db: Connectio
     for passes in PASSES.values():
         with undone(db):
             fire_in(db, cases, passes)
-            compare(db, cases, ignoring_covers=True)
+            compare(db, cases, expected, ignoring_covers=True)
             assert violations(db) == {}
 
 
@@ -353,7 +381,7 @@ def test_a_job_covers_the_dates_it_stands_for(db: Connection, dates: tuple[tuple
     cases = product(["latest"], OVERLAP, dates, [()])
     add_cases(db, cases)
     fire_in(db, cases, PASSES[passes])
-    compare(db, cases)
+    compare(db, cases, expected)
 
 
 @pytest.mark.xfail(strict=True, reason="a job that a person triggered is not cancelled: it has no logical date")
@@ -361,7 +389,7 @@ def test_a_newer_date_cancels_a_triggered_job(db: Connection) -> None:
     cases = product(CATCHUP, ["cancel_running"], DATES, [BY_HAND_RUNNING])
     add_cases(db, cases)
     fire_in(db, cases, 1)
-    compare(db, cases)
+    compare(db, cases, expected)
 
 
 @pytest.mark.parametrize(
@@ -378,7 +406,71 @@ def test_a_date_is_coalesced_or_not_however_a_later_one_was_moved(
     cases = product(CATCHUP, OVERLAP, [dates], [(), RUNNING, QUEUED])
     add_cases(db, cases)
     fire_in(db, cases, PASSES[passes])
-    compare(db, cases, ignoring_covers=True)
+    compare(db, cases, expected, ignoring_covers=True)
+
+
+@pytest.mark.parametrize("is_overlap_allowed", [False, True])
+def test_a_backfill_fills_every_case_whatever_its_policies_are(db: Connection, is_overlap_allowed: bool) -> None:
+    cases = product(["latest"], OVERLAP, DATES + MOVED, LIVE)
+    add_cases(db, cases)
+    with undone(db):
+        fill(db, cases, ["planned"], is_overlap_allowed=is_overlap_allowed)
+        compare(db, cases, lambda case: expected_of_fill(case, is_overlap_allowed))
+    oldest = [replace(case, dates=case.dates[:1]) for case in cases]
+    fill(db, oldest, ["planned"], is_overlap_allowed=is_overlap_allowed)
+    fill(db, cases, ["planned"], is_overlap_allowed=is_overlap_allowed)
+    compare(db, cases, lambda case: expected_of_fill(case, is_overlap_allowed))
+    assert fire(db, NOON)[:4] == ("idle", 0, 0, 0)
+    assert violations(db) == {}
+
+
+def test_a_backfill_makes_jobs_of_what_a_pass_missed_or_skipped(db: Connection) -> None:
+    cases = [
+        case
+        for case in product(["latest", "none"], OVERLAP, DATES, LIVE)
+        if not (case.overlap == "cancel_running" and case.live == BY_HAND_RUNNING)
+    ]
+    add_cases(db, cases)
+    fire_in(db, cases, 1)
+    fill(db, cases, ["missed", "skipped"])
+    compare(db, cases, filled_afterwards, ignoring_covers=True)
+    assert violations(db) == {}
+
+
+def fill(db: Connection, cases: Sequence[Case], states: list[str], *, is_overlap_allowed: bool = False) -> None:
+    """Fill the dates of all cases that are due and in one of these states, by backfills of some dates each."""
+    wanted = [(n, minutes_ago(date.logical)) for n, case in enumerate(cases, start=1) for date in case.dates]
+    for first in range(0, len(wanted), FILLED_AT_ONCE):
+        slice_ = wanted[first : first + FILLED_AT_ONCE]
+        row = db.execute(
+            "insert into sched.backfills (actor, since, kinds, priority, is_overlap_allowed)"
+            " values ('test', '', '{}', 1000, %s) returning id",
+            (is_overlap_allowed,),
+        ).fetchone()
+        assert row is not None
+        db.execute(
+            """
+            select f.*
+            from (
+              select array_agg(o.schedule_id) as ids, array_agg(o.revision) as revisions,
+                     array_agg(o.logical_date) as logical_dates, array_agg(o.due_at) as due_ats,
+                     array_agg(o.wall) as walls, array_agg(o.fold) as folds, array_agg(o.local_date) as local_dates,
+                     array_agg(o.interval_start) as interval_starts
+              from sched.occurrences o
+              join unnest(%(ids)s::integer[], %(dates)s::timestamptz[]) as d (id, logical_date)
+                on d.id = o.schedule_id and d.logical_date = o.logical_date
+            ) a,
+            sched.fill(%(backfill)s, %(states)s, a.ids, a.revisions, a.logical_dates, a.due_ats, a.walls, a.folds,
+                       a.local_dates, a.interval_starts, %(now)s) f
+            """,
+            {
+                "backfill": row[0],
+                "states": states,
+                "ids": [n for n, _ in slice_],
+                "dates": [at for _, at in slice_],
+                "now": NOON,
+            },
+        )
 
 
 def fire_in(db: Connection, cases: Sequence[Case], passes: int) -> None:
@@ -395,11 +487,13 @@ def undone(db: Connection) -> Iterator[None]:
         yield
 
 
-def compare(db: Connection, cases: Sequence[Case], *, ignoring_covers: bool = False) -> None:
+def compare(
+    db: Connection, cases: Sequence[Case], model: Callable[[Case], Outcome], *, ignoring_covers: bool = False
+) -> None:
     """Fail with the first cases that ended otherwise than they should."""
     wrong = []
     for case, found in zip(cases, outcomes_of(db, cases), strict=True):
-        should = expected(case)
+        should = model(case)
         if ignoring_covers:
             should = replace(should, covers=found.covers)
         if found != should:
