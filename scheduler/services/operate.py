@@ -1,28 +1,32 @@
-"""What people do to jobs and schedules by hand: retry, pause, resume, trigger, waive, find a date.
+"""What people do to jobs and schedules by hand: retry, replay, pause, resume, trigger, waive, find a date.
 
-Each is one call of a function of the database in a transaction of its own, which records who and why. Nothing here
-changes how dates are decided.
+Each is one call of a function of the database in a transaction of its own, which records who and why; many jobs are
+steered in several. Nothing here changes how dates are decided.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 
 from scheduler.core.date_search import matching_dates, nearest_dates, shown_dates, shown_moment
 from scheduler.core.history import Expected, History
+from scheduler.core.steering import JobSelection
 from scheduler.errors import ConfigError, NotFound
 from scheduler.storage import operating
 from scheduler.storage.backfills import waive_date as storage_waive
 from scheduler.storage.database import Connection, transaction
 from scheduler.storage.ledger import find_row
-from scheduler.storage.operating import By, Triggered
+from scheduler.storage.operating import By, MatchingJob, Steered, Triggered
 from scheduler.storage.schedules import DefinitionCache, all_schedules, histories, schedule_ids
-from scheduler.storage.status import find_job
 
 CANDIDATES_SHOWN = 5
+BATCH = 500
+"""How many jobs one transaction steers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,22 +37,41 @@ class Waived:
     outcome: str
 
 
-DONE = {"retry": {"retried"}, "hold": {"held"}, "release": {"released"}, "cancel": {"cancelled", "asked"}}
-"""The outcomes of each action that mean it was done; anything else is the unchanged status of the job."""
-
-
-def steer_jobs(connection: Connection, action: str, ids: Sequence[int], by: By) -> dict[int, str]:
-    """``retry``, ``hold``, ``release`` or ``cancel`` jobs, each in its own transaction; the outcome of each.
+def steer_jobs(connection: Connection, action: str, ids: Sequence[int], by: By) -> list[Steered]:
+    """Do one of ``core.steering.ACTIONS`` to these jobs, ``BATCH`` in a transaction; what became of each.
 
     Raises NotFound, before anything is changed, if one of them does not exist.
     """
-    for job_id in ids:
-        if find_job(connection, job_id) is None:
-            raise NotFound(f'there is no job {job_id}; "sched jobs list" shows them')
-    outcomes: dict[int, str] = {}
-    for job_id in ids:
+    wanted = list(dict.fromkeys(ids))
+    for job_id in operating.unknown_jobs(connection, wanted):
+        raise NotFound(f'there is no job {job_id}; "sched jobs list" shows them')
+    steered: list[Steered] = []
+    for start in range(0, len(wanted), BATCH):
         with transaction(connection):
-            outcomes[job_id] = operating.steer_job(connection, action, job_id, by)
+            steered += operating.steer(connection, action, wanted[start : start + BATCH], by)
+    return steered
+
+
+def count_matching(connection: Connection, selection: JobSelection) -> Counter[tuple[str, str]]:
+    """How many jobs a selection means, by state and job type. Raises NotFound for an unknown schedule."""
+    return Counter((job.status, job.job_type) for page in _pages(connection, selection) for job in page)
+
+
+def steer_matching(
+    connection: Connection, action: str, selection: JobSelection, by: By, done: Callable[[int], object]
+) -> Counter[str]:
+    """Do an action to the jobs that a selection means, the oldest first; how many came to which outcome.
+
+    ``BATCH`` in a transaction, so that slots are not kept from workers for long; ``done`` hears how many are behind.
+    A job that has changed since it was found is judged as it is now. Stopped in the middle, what is done stays done.
+    Raises NotFound for an unknown schedule.
+    """
+    outcomes: Counter[str] = Counter()
+    for page in _pages(connection, selection):
+        with transaction(connection):
+            steered = operating.steer(connection, action, [job.id for job in page], by)
+        outcomes.update(each.outcome for each in steered)
+        done(outcomes.total())
     return outcomes
 
 
@@ -99,6 +122,19 @@ def waive_date(connection: Connection, schedule: str, moment: date | datetime, b
     with transaction(connection):
         outcome = storage_waive(connection, history.schedule_id, found, by.actor, by.reason or "")
     return Waived(logical_date=found.occurrence.logical_date, outcome=outcome)
+
+
+def _pages(connection: Connection, selection: JobSelection) -> Iterator[list[MatchingJob]]:
+    """The jobs that a selection means, in id order, at most ``BATCH`` at a time; each is met once."""
+    schedule_id = None
+    if selection.schedule is not None:
+        schedule_id = schedule_ids(connection, [selection.schedule]).get(selection.schedule)
+        if schedule_id is None:
+            raise _no_schedule(connection, selection.schedule)
+    after, left = 0, sys.maxsize if selection.limit is None else selection.limit
+    while page := operating.matching_jobs(connection, selection, schedule_id, after=after, limit=min(BATCH, left)):
+        yield page
+        after, left = page[-1].id, left - len(page)
 
 
 def _find(history: History, schedule: str, moment: date | datetime) -> Expected:

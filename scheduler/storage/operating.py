@@ -5,14 +5,16 @@ Each function is one statement and never commits; outcomes are the texts that th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psycopg import errors as pg
 
 from scheduler.core.new_job import Enqueued
+from scheduler.core.steering import JobSelection
 from scheduler.errors import ConfigError, StorageError
 from scheduler.storage.database import Connection
-from scheduler.storage.queries import fetch, fetch_value
+from scheduler.storage.queries import fetch, fetch_value, fetch_values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,18 +33,57 @@ class Triggered:
     job_id: int | None
 
 
-_STEERING = {
-    "retry": "operate_retry",
-    "hold": "operate_hold",
-    "release": "operate_release",
-    "cancel": "operate_cancel",
-}
+@dataclass(frozen=True, slots=True)
+class Steered:
+    """What became of a job: an outcome of the action, or its unchanged state; and the new job of a replay."""
+
+    id: int
+    outcome: str
+    replay_id: int | None = None
 
 
-def steer_job(connection: Connection, action: str, job_id: int, by: By) -> str:
-    """``retry``, ``hold``, ``release`` or ``cancel`` a job; the outcome, as ``sql/functions/operate.sql`` says."""
-    outcome: str = fetch_value(connection, _STEERING[action], {"id": job_id, "actor": by.actor, "reason": by.reason})
-    return outcome
+@dataclass(frozen=True, slots=True)
+class MatchingJob:
+    """A job that a selection means."""
+
+    id: int
+    status: str
+    job_type: str
+
+
+def steer(connection: Connection, action: str, ids: Sequence[int], by: By) -> list[Steered]:
+    """Do one of ``core.steering.ACTIONS`` to these jobs; what became of each, in their order.
+
+    Locks the keys of all of them, then the jobs, until the end of the transaction: give it a few hundred at most.
+    """
+    parameters = {"action": action, "ids": list(ids), "actor": by.actor, "reason": by.reason}
+    return fetch(connection, Steered, "operate_steer", parameters)
+
+
+def unknown_jobs(connection: Connection, ids: Sequence[int]) -> list[int]:
+    """Those of these ids that no job has, in order."""
+    return fetch_values(connection, "operate_unknown", {"ids": list(ids)})
+
+
+def matching_jobs(
+    connection: Connection, selection: JobSelection, schedule_id: int | None, *, after: int, limit: int
+) -> list[MatchingJob]:
+    """Jobs that ``selection`` means, with ids behind ``after``, in their order. Locks nothing.
+
+    The schedule is looked for by ``schedule_id``; the selection's own limit is left to the caller.
+    """
+    parameters = {
+        "statuses": [status.value for status in selection.statuses],
+        "queue": selection.queue,
+        "job_type": selection.job_type,
+        "schedule_id": schedule_id,
+        "since": selection.since,
+        "until": selection.until,
+        "error": selection.error,
+        "after": after,
+        "limit": limit,
+    }
+    return fetch(connection, MatchingJob, "operate_matching", parameters)
 
 
 def pause(connection: Connection, schedule: str, by: By, *, keep: bool) -> str:

@@ -196,7 +196,7 @@ begin
     jobs := sched.hold_backfill(p_id);
     v_status := 'paused';
   elsif p_action = 'resume' and v_status = 'paused' then
-    jobs := sched.requeue_held(array(
+    jobs := sched.requeue(array(
       select j.id from sched.jobs j where j.backfill_id = p_id and j.status = 'held' and j.held_by = 'backfill'));
     v_status := 'filled';
   elsif p_action = 'cancel' and v_status <> 'cancelled' then

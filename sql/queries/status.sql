@@ -97,21 +97,33 @@ where s.name = any (%(names)s::text[])
 group by s.name
 order by s.name;
 
--- name: operate_retry
--- Make a job run again: see sched.retry.
-select sched.retry(%(id)s::bigint, %(actor)s::text, %(reason)s::text);
+-- name: operate_steer
+-- Retry, hold, release, cancel or replay jobs; one row per job, in the order given: see sched.steer.
+select s.id, s.outcome, s.replay_id
+from sched.steer(%(action)s::text, %(ids)s::bigint[], %(actor)s::text, %(reason)s::text) s;
 
--- name: operate_hold
--- Keep a job from starting: see sched.hold.
-select sched.hold(%(id)s::bigint, %(actor)s::text, %(reason)s::text);
+-- name: operate_unknown
+-- Those of these ids that no job has. Index: jobs_pkey.
+select e.id
+from unnest(%(ids)s::bigint[]) as e (id)
+where not exists (select from sched.jobs j where j.id = e.id)
+order by e.id;
 
--- name: operate_release
--- Let a held job go on: see sched.release.
-select sched.release(%(id)s::bigint, %(actor)s::text, %(reason)s::text);
-
--- name: operate_cancel
--- Cancel a job, or ask a running one to stop: see sched.cancel.
-select sched.cancel(%(id)s::bigint, %(actor)s::text, %(reason)s::text);
+-- name: operate_matching
+-- Jobs in these states that pass the filter, in id order behind after; null filters let everything pass. Indexes:
+-- jobs_attention for dead and held ones, else jobs_pkey.
+select j.id, j.status, j.job_type
+from sched.jobs j
+where j.id > %(after)s::bigint
+  and j.status = any (%(statuses)s::text[])
+  and (%(queue)s::text is null or j.queue = %(queue)s::text)
+  and (%(job_type)s::text is null or j.job_type = %(job_type)s::text)
+  and (%(schedule_id)s::integer is null or j.schedule_id = %(schedule_id)s::integer)
+  and (%(since)s::timestamptz is null or j.completed_at >= %(since)s::timestamptz)
+  and (%(until)s::timestamptz is null or j.completed_at < %(until)s::timestamptz)
+  and (%(error)s::text is null or position(%(error)s::text in j.last_error) > 0)
+order by j.id
+limit %(limit)s::integer;
 
 -- name: operate_pause
 -- See sched.pause.

@@ -25,7 +25,7 @@ SQL_API = page("docs/reference/sql-api.md")
 
 CONTRACT = {
     "enqueue", "enqueue_many", "trigger", "claim", "heartbeat", "complete", "fail", "hand_back", "reap", "retry",
-    "hold", "release", "cancel",
+    "hold", "release", "cancel", "replay", "steer",
     "fire", "pause", "resume",
 }  # fmt: skip
 

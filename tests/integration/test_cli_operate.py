@@ -113,6 +113,101 @@ def test_an_unknown_job_among_several_changes_none(applied: str) -> None:
     assert sched("jobs", "show", "1", "--json").document["status"] == "dead"
 
 
+def test_dead_jobs_are_counted_and_then_retried_by_filter(applied: str) -> None:
+    for queue in ("mail", "mail", "other"):
+        sched("enqueue", "mail.send", "--queue", queue)
+    for job in (1, 2, 3):
+        kill_job(applied, job)
+
+    counted = sched("jobs", "retry", "--dead", "--queue", "mail", "--error", "broke", "--dry-run")
+    as_json = sched("jobs", "retry", "--dead", "--queue", "mail", "--error", "broke", "--dry-run", "--json")
+    retried = sched("jobs", "retry", "--dead", "--queue", "mail", "--error", "broke", "--reason", "mended")
+    again = sched("jobs", "retry", "--dead", "--queue", "mail", "--json")
+
+    assert counted.out == "STATUS  JOB        JOBS\ndead    mail.send  2\n"
+    assert as_json.document == {
+        "matched": 2,
+        "found": [{"status": "dead", "job_type": "mail.send", "jobs": 2}],
+        "dry_run": True,
+        "outcomes": {},
+    }
+    assert (retried.code, retried.out) == (0, "2 jobs retried\n")
+    assert again.document == {"matched": 0, "found": [], "dry_run": False, "outcomes": {}}
+    statuses = [job["status"] for job in sched("jobs", "list", "--json").document["jobs"]]
+    assert statuses == ["dead", "pending", "pending"]
+    (event,) = sched("jobs", "show", "2", "--json").document["events"]
+    assert (event["kind"], event["actor"], event["reason"]) == ("job_retried", "ann", "mended")
+
+
+def test_more_than_a_thousand_jobs_need_a_yes(applied: str) -> None:
+    with connect(applied) as connection:
+        connection.execute(
+            "insert into sched.jobs (job_type, status, completed_at) "
+            "select 'x', 'dead', now() from generate_series(1, 1001)"
+        )
+
+    refused = sched("jobs", "retry", "--dead")
+    still_dead = sched("status", "--json").document["jobs"]
+    bounded = sched("jobs", "retry", "--dead", "--limit", "1000")
+    agreed = sched("jobs", "replay", "--status", "dead", "--yes")
+
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.startswith(
+        "error: this would retry 1,001 jobs; add --yes to do it, --dry-run to see what they are"
+    )
+    assert still_dead["dead"] == 1001
+    assert (bounded.code, bounded.out) == (0, "1000 jobs retried\n")
+    assert (agreed.code, agreed.out) == (0, "1 job replayed\n")
+
+
+@pytest.mark.usefixtures("applied")
+def test_each_action_works_by_filter() -> None:
+    sched("enqueue", "mail.send")
+    told = [
+        sched("jobs", action, "--job-type", "mail.send").out
+        for action in ("hold", "release", "cancel", "replay", "retry")
+    ]
+    assert told == ["1 job held\n", "1 job released\n", "1 job cancelled\n", "1 job replayed\n", "no jobs match\n"]
+    assert sched("jobs", "retry", "--status", "cancelled").out == "1 job retried\n"
+
+
+@pytest.mark.usefixtures("applied")
+def test_a_replay_tells_the_new_job_and_is_a_finding_for_one_that_has_not_ended() -> None:
+    sched("enqueue", "mail.send", "--key", "m1")
+    sched("enqueue", "mail.send")
+    sched("jobs", "cancel", "1")
+
+    ended = sched("jobs", "replay", "1", "2")
+    as_json = sched("jobs", "replay", "1", "--reason", "the template was wrong", "--json")
+
+    assert (ended.code, ended.out) == (1, "job 1: replayed as job 3\njob 2: pending, needs no replay\n")
+    assert (as_json.code, as_json.document) == (0, {"jobs": [{"id": 1, "outcome": "replayed", "replay": 4}]})
+    new = sched("jobs", "show", "4", "--json").document
+    assert (new["replay_of"], new["idempotency_key"], new["origin"]) == (1, "m1#replay-4", "manual")
+    assert "the template was wrong  was cancelled, replay 4" in sched("jobs", "show", "1").out
+
+
+def test_progress_is_listed_and_shown(applied: str) -> None:
+    sched("enqueue", "mail.send")
+    with connect(applied) as connection:
+        (job,) = connection.execute(
+            "select id, lease_token from sched.claim(array['default'], gen_random_uuid(), 1, '1 minute')"
+        )
+        connection.execute(
+            "select sched.heartbeat(array[%s]::bigint[], array[%s]::uuid[], '1 minute', array[0.4]::real[], "
+            "array['page 40 of 100'])",
+            job,
+        )
+
+    listed, shown = sched("jobs", "list"), sched("jobs", "show", "1")
+
+    assert "40%: page 40 of 100" in listed.out
+    assert "\nprogress          40%: page 40 of 100\n" in shown.out
+    assert "progress note" not in shown.out
+    document = sched("jobs", "show", "1", "--json").document
+    assert (document["progress"], document["progress_note"]) == (0.4, "page 40 of 100")
+
+
 @pytest.mark.usefixtures("applied")
 def test_the_text_of_an_error_cannot_move_the_cursor(applied: str) -> None:
     sched("enqueue", "mail.send")

@@ -1,38 +1,39 @@
-"""Commands about jobs: enqueue, list, show, retry, hold, release, cancel. Who did what, and why, is kept as events."""
+"""Commands about jobs: enqueue, list, show; ``jobs_steering`` adds those that change jobs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from scheduler.errors import ConfigError, NotFound
+from scheduler.core.progress import describe_progress
+from scheduler.errors import NotFound
+from scheduler.interfaces.cli import jobs_steering
 from scheduler.interfaces.cli.options import (
     LARGEST_ID,
     PRIORITIES,
     Dsn,
     Json,
-    Reason,
     choice,
     duration,
+    instant,
     json_object,
-    moment,
     number,
+    required,
     whole,
 )
 from scheduler.interfaces.cli.output import print_facts, print_json, print_line, print_table
-from scheduler.interfaces.cli.session import by, connected
+from scheduler.interfaces.cli.session import connected
 
 app = typer.Typer(rich_markup_mode=None)
 jobs = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Look at jobs and make them run again.")
+jobs.add_typer(jobs_steering.app)
 
-FINDINGS = 1
 LIST_LIMIT = 100_000
 ERROR_SHOWN = 60
 
-JobIds = Annotated[list[int], typer.Argument(metavar="ID...", parser=number, help="The numbers of jobs.")]
 JobId = Annotated[int, typer.Argument(metavar="ID", parser=number, help="The number of a job.")]
 
 
@@ -69,13 +70,13 @@ def enqueue(
     from scheduler.services.enqueue import enqueue_job
 
     job = NewJob(
-        job_type=_required(job_type, "JOB"),
+        job_type=required(job_type, "JOB"),
         payload=json_object(payload, "--payload"),
-        queue=_required(queue, "--queue"),
+        queue=required(queue, "--queue"),
         priority=whole(priority, "--priority", *PRIORITIES),
-        run_at=None if at is None else _instant(at, "--at"),
-        idempotency_key=None if key is None else _required(key, "--key"),
-        limit=None if limit is None else _required(limit, "--limit"),
+        run_at=None if at is None else instant(at, "--at"),
+        idempotency_key=None if key is None else required(key, "--key"),
+        limit=None if limit is None else required(limit, "--limit"),
         max_attempts=whole(max_attempts, "--max-attempts", 1, MOST_ATTEMPTS),
         timeout=None if timeout is None else duration(timeout, "--timeout", least=SHORTEST_TIMEOUT),
     )
@@ -122,7 +123,7 @@ def list_jobs(
         print_json({"jobs": [asdict(job) for job in found]})
         return
     print_table(
-        ("id", "status", "job", "schedule", "logical date", "attempts", "queue", "error"),
+        ("id", "status", "job", "schedule", "logical date", "attempts", "queue", "progress", "error"),
         [
             (
                 job.id,
@@ -132,6 +133,7 @@ def list_jobs(
                 job.logical_date,
                 f"{job.attempt_count}/{job.max_attempts}",
                 job.queue,
+                _shortened(describe_progress(job.progress, job.progress_note)) if job.status == "running" else None,
                 _shortened(job.last_error),
             )
             for job in found
@@ -161,7 +163,8 @@ def show_job(context: typer.Context, job: JobId, dsn: Dsn = None, as_json: Json 
             | {"attempts": [asdict(attempt) for attempt in attempts], "events": [asdict(event) for event in events]}
         )
         return
-    print_facts({name.replace("_", " "): value for name, value in asdict(found).items()})
+    facts = asdict(found) | {"progress": describe_progress(found.progress, found.progress_note), "progress_note": None}
+    print_facts({name.replace("_", " "): value for name, value in facts.items()})
     if attempts:
         print_line()
         print_table(
@@ -175,108 +178,15 @@ def show_job(context: typer.Context, job: JobId, dsn: Dsn = None, as_json: Json 
     if events:
         print_line()
         print_table(
-            ("at", "event", "by", "reason"),
-            [(event.at, event.kind, event.actor, event.reason) for event in events],
+            ("at", "event", "by", "reason", "details"),
+            [(event.at, event.kind, event.actor, event.reason, _details(event.details)) for event in events],
             empty="",
         )
-
-
-@jobs.command("retry")
-def retry_jobs(
-    context: typer.Context,
-    ids: JobIds,
-    reason: Reason = None,
-    dsn: Dsn = None,
-    as_json: Json = False,
-) -> None:
-    """Make dead, cancelled or held jobs run again. With at least one attempt more. Exit code 1 if one is neither.
-
-    \b
-      sched jobs retry 17 18 --reason "the source is back"
-    """
-    _steer(context, dsn, "retry", ids, reason, as_json=as_json)
-
-
-@jobs.command("hold")
-def hold_jobs(
-    context: typer.Context,
-    ids: JobIds,
-    reason: Reason = None,
-    dsn: Dsn = None,
-    as_json: Json = False,
-) -> None:
-    """Keep jobs that have not started from starting. Until they are released; exit code 1 if one has started.
-
-    \b
-      sched jobs hold 17 --reason "the source is being repaired"
-    """
-    _steer(context, dsn, "hold", ids, reason, as_json=as_json)
-
-
-@jobs.command("release")
-def release_jobs(
-    context: typer.Context,
-    ids: JobIds,
-    reason: Reason = None,
-    dsn: Dsn = None,
-    as_json: Json = False,
-) -> None:
-    """Let held jobs go on, whoever held them. Exit code 1 if one is not held.
-
-    \b
-      sched jobs release 17
-    """
-    _steer(context, dsn, "release", ids, reason, as_json=as_json)
-
-
-@jobs.command("cancel")
-def cancel_jobs(
-    context: typer.Context,
-    ids: JobIds,
-    reason: Reason = None,
-    dsn: Dsn = None,
-    as_json: Json = False,
-) -> None:
-    """Cancel jobs. A running one is asked to stop and loses its lease after 30 seconds; exit code 1 if one has ended.
-
-    \b
-      sched jobs cancel 17 --reason "sent by mistake"
-    """
-    _steer(context, dsn, "cancel", ids, reason, as_json=as_json)
-
-
-def _steer(
-    context: typer.Context, dsn: str | None, action: str, ids: list[int], reason: str | None, *, as_json: bool
-) -> None:
-    from scheduler.services.operate import DONE, steer_jobs
-
-    for job_id in ids:
-        whole(job_id, "ID", 1, LARGEST_ID)
-    with connected(context, dsn) as connection:
-        outcomes = steer_jobs(connection, action, ids, by(context, dsn, reason))
-    if as_json:
-        print_json({"jobs": [{"id": job_id, "outcome": outcome} for job_id, outcome in outcomes.items()]})
-    else:
-        for job_id, outcome in outcomes.items():
-            print_line(f"job {job_id}: {outcome}" + ("" if outcome in DONE[action] else f", needs no {action}"))
-    if not set(outcomes.values()) <= DONE[action]:
-        raise typer.Exit(FINDINGS)
 
 
 def _shortened(text: str | None) -> str | None:
     return text if text is None or len(text) <= ERROR_SHOWN else f"{text[: ERROR_SHOWN - 3]}..."
 
 
-def _required(text: str, flag: str) -> str:
-    from scheduler.core.new_job import name_fault
-
-    if fault := name_fault(text):
-        raise ConfigError(f"{flag}: {fault}")
-    return text
-
-
-def _instant(text: str, flag: str) -> datetime:
-    found = moment(text, flag)
-    if not isinstance(found, datetime) or found.tzinfo is None:
-        raise ConfigError(f'{flag}: "{text}" does not say in which zone: write an instant like 2026-01-31T08:30:00Z')
-    return found
+def _details(details: Mapping[str, Any]) -> str | None:
+    return ", ".join(f"{name} {value}" for name, value in details.items()) or None

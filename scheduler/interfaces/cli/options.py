@@ -74,6 +74,23 @@ def moment(text: str, flag: str) -> date | datetime:
     return _read(parse_moment, text, flag)
 
 
+def instant(text: str, flag: str) -> datetime:
+    """An instant given on the command line. Raises ConfigError naming the flag, also for a time without a zone."""
+    found = moment(text, flag)
+    if not isinstance(found, datetime) or found.tzinfo is None:
+        raise ConfigError(f'{flag}: "{text}" does not say in which zone: write an instant like 2026-01-31T08:30:00Z')
+    return found
+
+
+def required(text: str, flag: str) -> str:
+    """A name or short text given on the command line. Raises ConfigError if it is empty, too long or not storable."""
+    from scheduler.core.new_job import name_fault
+
+    if fault := name_fault(text):
+        raise ConfigError(f"{flag}: {fault}")
+    return text
+
+
 def duration(text: str, flag: str, *, least: timedelta) -> timedelta:
     """A duration given on the command line, ``least`` or longer. Raises ConfigError naming the flag."""
     found = _read(parse_duration, text, flag)
