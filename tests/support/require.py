@@ -49,6 +49,11 @@ def pgbouncer() -> str | None:
     return shutil.which("pgbouncer", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")))
 
 
+def pgbench() -> str | None:
+    """The path of PostgreSQL's own load generator, which wheels leave out."""
+    return shutil.which("pgbench", path=os.pathsep.join((os.environ.get("PATH", ""), *map(str, system_binaries()))))
+
+
 def root_and_nobody() -> bool:
     """Whether tests may become the ordinary user ``nobody``."""
     return os.geteuid() == 0 and any(entry.pw_name == "nobody" for entry in pwd.getpwall())
@@ -67,5 +72,5 @@ def _has_pg_cron(binaries: Binaries) -> bool:
 
 DETECTORS: dict[str, Detector] = {
     detector.__name__: detector
-    for detector in (embedded_postgres, system_postgres, pg_cron, pgbouncer, root_and_nobody, user_namespaces)
+    for detector in (embedded_postgres, system_postgres, pg_cron, pgbouncer, pgbench, root_and_nobody, user_namespaces)
 }
