@@ -1,3 +1,18 @@
+-- Why a payload cannot be a job's, or null. A reader's limits, not ours: a worker that cannot read one payload could not
+-- read the others that it claimed with it. What is small cannot be deep or hold a long number. The same limits stand in
+-- scheduler/core/storable.py.
+create or replace function sched.payload_fault(p_payload jsonb) returns text
+language sql immutable parallel safe as $$
+  select case
+    when jsonb_typeof(p_payload) <> 'object' then 'is not a JSON object'
+    when pg_column_size(p_payload) < 400 then null
+    when octet_length(p_payload::text) > 262144 then 'is more than 262,144 bytes: store the data and pass a reference'
+    when jsonb_path_exists(p_payload, '$.**{101 to last}') then 'is nested more than 100 levels deep: make it flatter'
+    when jsonb_path_exists(p_payload, '$.** ? (@.type() == "number" && (@ >= 1e1000 || @ <= -1e1000))')
+      then 'holds a number of more than 1,000 digits: send a text'
+  end
+$$;
+
 -- Enqueue one job, in the caller's transaction. Returns its id and whether it was created: an idempotency key that
 -- exists already returns the job that has it. p_run_at in the future makes it `scheduled`; a limit without a free
 -- slot makes it `waiting`. Lock order: the limit's key, then the job.
@@ -11,7 +26,11 @@ language plpgsql volatile as $$
 declare
   v_id bigint;
   v_is_future boolean := p_run_at is not null and p_run_at > clock_timestamp();
+  v_fault text := sched.payload_fault(p_payload);
 begin
+  if v_fault is not null then
+    raise exception 'payload %', v_fault using errcode = 'invalid_parameter_value';
+  end if;
   if p_limit_key is not null and not exists (select from sched.limits l where l.key = p_limit_key) then
     raise exception 'limit "%" is not defined: add it under "limits:" in a definition file and apply', p_limit_key
       using errcode = 'invalid_parameter_value';
@@ -49,14 +68,18 @@ language plpgsql volatile as $$
 #variable_conflict use_column
 declare
   v_keys text[];
+  v_fault text;
   v_unknown text;
   v_ids bigint[];
   v_created bigint[];
   v_queues text[];
 begin
-  select array_agg(distinct w.limit_key) into v_keys
-  from jsonb_to_recordset(p_jobs) as w (limit_key text)
-  where w.limit_key is not null;
+  select array_agg(distinct w.limit_key) filter (where w.limit_key is not null), min(sched.payload_fault(w.payload))
+  into v_keys, v_fault
+  from jsonb_to_recordset(p_jobs) as w (limit_key text, payload jsonb);
+  if v_fault is not null then
+    raise exception 'payload %', v_fault using errcode = 'invalid_parameter_value';
+  end if;
   if v_keys is not null then
     select k into v_unknown from unnest(v_keys) as k where not exists (select from sched.limits l where l.key = k);
     if v_unknown is not null then

@@ -18,6 +18,7 @@ from scheduler.services.definitions import load_definitions
 from tests.docs.pages import KINDS, REPOSITORY, Page, Snippet, pages, whole_file
 from tests.support.cli import sched
 from tests.support.database import connect
+from tests.support.drivers import url
 
 TODAY = date(2026, 6, 1)
 
@@ -121,6 +122,7 @@ def prepare(monkeypatch: pytest.MonkeyPatch, database: str, folder: Path) -> Non
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     monkeypatch.setenv("SCHED_DSN", database)
+    monkeypatch.setenv("DATABASE_URL", url(database, "postgresql+psycopg"))
     monkeypatch.setenv("SCHED_ACTOR", "docs")
     monkeypatch.setattr(REGISTRY, "_handlers", {})
 

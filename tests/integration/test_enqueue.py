@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,11 +15,14 @@ from scheduler.core.new_job import NAME_BYTES, Enqueued, NewJob
 from scheduler.core.storable import DEPTH_LIMIT
 from scheduler.errors import ConfigError
 from scheduler.services.enqueue import enqueue, enqueue_many
+from tests.support.cli import REPOSITORY
 from tests.support.database import connect
 from tests.support.interleaving import Waiting
 from tests.support.invariants import violations
 from tests.support.leases import Connection, claim, complete, set_limit, statuses
 from tests.support.working import job_row
+
+PAGE = REPOSITORY / "docs" / "how-to" / "enqueue-from-your-application.md"
 
 
 @pytest.fixture
@@ -124,6 +129,47 @@ def test_the_deepest_payload_is_stored_and_read(database: str, one: Connection) 
     assert job_row(database, enqueue(one, "x", payload).id)["payload"] == payload
 
 
+@pytest.mark.every_server
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [
+        ("[1]", "payload is not a JSON object"),
+        ('{"a": ' + "1" * 1001 + "}", "payload holds a number of more than 1,000 digits"),
+        ('{"b": [{"a": -' + "1" * 5000 + "}]}", "payload holds a number of more than 1,000 digits"),
+        ('{"a":' * 101 + "1" + "}" * 101, "payload is nested more than 100 levels deep"),
+        ('{"a":' + "[" * 3000 + "]" * 3000 + "}", "payload is nested more than 100 levels deep"),
+        ('{"a": "' + "x" * 262_144 + '"}', "payload is more than 262,144 bytes"),
+    ],
+    ids=["list", "number", "inner number", "level", "levels", "size"],
+)
+def test_what_a_worker_could_not_read_is_refused_from_every_language(database: str, payload: str, message: str) -> None:
+    with connect(database) as one:
+        for call in (
+            "sched.enqueue('x', %s::text::jsonb)",
+            "sched.enqueue_many(jsonb_build_array(jsonb_build_object("
+            "'job_type', 'y'), jsonb_build_object('job_type', 'x', 'payload', %s::text::jsonb)))",
+        ):
+            with pytest.raises(psycopg.errors.InvalidParameterValue, match=message):
+                one.execute(f"select id from {call}".encode(), (payload,))
+        assert statuses(one) == []
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        '{"a":' * 100 + "1" + "}" * 100,
+        '{"a": [' + "9" * 1000 + ", -" + "9" * 1000 + "]}",
+        '{"a": "' + "x" * 260_000 + '"}',
+    ],
+    ids=["levels", "numbers", "size"],
+)
+def test_what_is_just_small_enough_is_taken_by_sql_and_python_alike(one: Connection, payload: str) -> None:
+    one.execute("select id from sched.enqueue('x', %s::text::jsonb)", (payload,))
+    enqueue(one, "x", json.loads(payload))
+    rows = one.execute("select count(*), count(distinct payload) from sched.jobs").fetchall()
+    assert rows == [(2, 1)]
+
+
 def test_the_longest_key_fits_the_index(one: Connection) -> None:
     key = "".join(chr(0x4E00 + n * 7 % 20_000) for n in range(NAME_BYTES // 3))  # does not compress
     assert enqueue(one, "x", idempotency_key=key, queue=key[::-1]).is_created
@@ -154,6 +200,22 @@ def test_in_repeatable_read_a_key_that_is_not_seen_is_an_error_to_retry(database
             enqueue(other, "x", idempotency_key="k")
             with pytest.raises(psycopg.errors.SerializationFailure), one.transaction():
                 enqueue(one, "x", idempotency_key="k")
+
+
+def test_the_rights_that_the_page_grants_are_enough(one: Connection) -> None:
+    grants = re.findall(r"^grant .* to shop;$", PAGE.read_text(), re.MULTILINE)
+    set_limit(one, "k", 1)
+    with one.transaction(force_rollback=True):
+        one.execute("create role shop")
+        for grant in grants:
+            one.execute(grant.encode())
+        one.execute("set local role shop")
+        enqueue(one, "x")
+        assert enqueue(one, "x", limit="k", idempotency_key="k").is_created
+        assert not enqueue(one, "x", limit="k", idempotency_key="k").is_created
+        one.execute("reset role")
+        assert statuses(one) == ["pending", "pending"]
+    assert len(grants) == 5
 
 
 def test_an_error_of_the_database_is_the_drivers_own(one: Connection) -> None:
