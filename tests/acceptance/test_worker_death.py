@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.invariants import violations
 from tests.support.wait import wait_for
-from tests.support.worker_process import WorkerProcess, open_gate, prepare, starts, wait_for_start
+from tests.support.worker_process import WorkerProcess, is_alive, open_gate, prepare, starts, wait_for_start
 from tests.support.working import attempts_of, enqueue, job_row, wait_for_status
 
 pytestmark = pytest.mark.acceptance
@@ -120,6 +120,19 @@ def test_the_job_of_a_killed_worker_runs_again_soon_after_its_lease(
             open_gate(database, 2)
             wait_for_status(database, job_id, "succeeded")
     assert outcomes(database, job_id) == ["lost", "succeeded"]
+
+
+def test_the_command_of_a_killed_worker_ends_with_all_it_started(database: str, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    script = f"sleep 600 & echo $$ $! > {pids}.new; mv {pids}.new {pids}; wait"
+    enqueue(database, "run.shell", run={"shell": "true"})  # which ends before
+    job_id = enqueue(database, "run.shell", run={"shell": script})
+    with WorkerProcess(database, tmp_path) as worker:
+        wait_for(pids.exists, 30, "the command to run")
+        worker.signal(signal.SIGKILL)
+        worker.wait()
+        wait_for(lambda: not any(is_alive(int(pid)) for pid in pids.read_text().split()), 30, "the processes to end")
+    assert job_row(database, job_id)["status"] == "running"
 
 
 def _known_workers(dsn: str) -> int:

@@ -13,6 +13,7 @@ from scheduler.handlers import HandlerRegistry
 from scheduler.services.worker import Worker, WorkerSettings
 from scheduler.storage.database import Database
 from tests.support.wait import wait_for
+from tests.support.worker_process import is_alive
 from tests.support.working import RunningWorker, attempts_of, enqueue, job_row
 
 
@@ -104,19 +105,11 @@ def test_a_time_out_ends_the_whole_process_group(database: str, tmp_path: Path) 
     )
     row = run(database, script, timeout=timedelta(milliseconds=500))
     assert attempts_of(database, row["id"])[0]["outcome"] == "timed_out"
-    wait_for(lambda: not any(_is_alive(int(pid)) for pid in pids.read_text().split()), 10, "the processes to end")
+    wait_for(lambda: not any(is_alive(int(pid)) for pid in pids.read_text().split()), 10, "the processes to end")
 
 
 def test_what_a_command_leaves_behind_in_its_group_is_ended(database: str, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     row = run(database, f"sleep 600 & echo $! > {pid}; echo started")
     assert stdout(row) == "started\n"
-    wait_for(lambda: not _is_alive(int(pid.read_text())), 10, "the process to end")
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
+    wait_for(lambda: not is_alive(int(pid.read_text())), 10, "the process to end")

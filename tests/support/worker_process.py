@@ -91,3 +91,12 @@ def wait_for_start(dsn: str, job_id: int, attempt: int, timeout: float = PATIENC
     pid = wait_for(found, timeout, f"attempt {attempt} of job {job_id} to begin")
     assert pid is not None
     return pid
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and is not reaped does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"

@@ -3,7 +3,7 @@
 Nothing is spliced into the text: what the job knows arrives in ``SCHED_*`` environment variables, beside an allow-list
 of the worker's own environment and what ``env`` names. A script runs under ``/bin/sh -e``, so that its first failing
 command fails the job. The whole group is ended when the command has ended, at a time-out, and at a cancel: first
-SIGTERM, then SIGKILL.
+SIGTERM, then SIGKILL. Should the worker be killed, its warden ends the group.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 from scheduler.handlers import Job
 from scheduler.services.executors import WorkFailed
+from scheduler.services.executors.warden import Warden
 
 OUTPUT_LIMIT = 64 * 1024
 ERROR_LINES_LIMIT = 4000
@@ -37,6 +38,7 @@ class ShellRunner:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
+        self._warden = Warden()
         self.patience = TERMINATE_SECONDS
         """Seconds between SIGTERM and SIGKILL; a worker that must stop at once sets it to zero."""
 
@@ -56,12 +58,14 @@ class ShellRunner:
             )
         except (OSError, ValueError) as error:
             raise WorkFailed(f"the command {arguments[0]!r} does not start: {error}") from error
+        self._warden.watch(process.pid)
         stdout, stderr = Tail(process.stdout, OUTPUT_LIMIT), Tail(process.stderr, OUTPUT_LIMIT)
         try:
             with stdout, stderr:
                 await _exited(process)
         finally:
             await _end_group(process, self.patience)
+            self._warden.forget(process.pid)
             code = process.wait()
             stdout.finish()
             stderr.finish()
@@ -69,6 +73,10 @@ class ShellRunner:
         if code != 0:
             raise WorkFailed(_failure_text(code, stderr.text()[-ERROR_LINES_LIMIT:]))
         return {"exit_code": 0, "stdout_tail": stdout.text()}
+
+    def close(self) -> None:
+        """No more commands will be run."""
+        self._warden.close()
 
     def _arguments(self, settings: Mapping[str, Any]) -> list[str]:
         if settings.get("command"):

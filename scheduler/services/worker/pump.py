@@ -406,6 +406,7 @@ class _Dispatcher:
         self._threads.close(0.0)
         self._processes.close()
         self._commands.close(self._shell.patience + 1.0)
+        self._shell.close()
 
     def _set_deadline(self, execution: Execution, allowance: float) -> None:
         if execution.job.timeout is not None:

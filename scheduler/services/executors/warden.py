@@ -1,0 +1,58 @@
+"""Ends the commands of a worker that was killed: a small shell beside it, which outlives it by a moment.
+
+The worker tells it which process groups run. When the pipe between them closes, however the worker ended, it kills
+those that are left; so a job that another worker takes over does not run beside its former self.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+
+SCRIPT = """
+groups=" "
+while read -r verb group; do
+  case $verb in
+    watch) groups="$groups$group " ;;
+    forget) groups="${groups%% $group *} ${groups#* $group }" ;;
+  esac
+done
+for group in $groups; do kill -s KILL -- "-$group"; done
+"""
+
+
+class Warden:
+    """The shell, started with the first group. Used by one thread, but for ``close``."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def watch(self, group: int) -> None:
+        """From now on this process group ends with us."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", SCRIPT, "sched-warden"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self._tell("watch", group)
+
+    def forget(self, group: int) -> None:
+        """The group has ended. Call it before its leader is reaped: afterwards the number may be somebody else's."""
+        self._tell("forget", group)
+
+    def close(self) -> None:
+        """End the shell; call it when no command runs any more."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+            self._process.wait()
+
+    def _tell(self, verb: str, group: int) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        # Somebody killed it, or the worker is ending and did not wait for this command: there is nobody to tell.
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            self._process.stdin.write(f"{verb} {group}\n".encode())
+            self._process.stdin.flush()
