@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import NamedTuple
 
 from scheduler.core.history import Expected
 from scheduler.core.models import JobStatus, OccurrenceState
@@ -38,9 +39,8 @@ _KIND_OF_STATE = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
-    """An expected date that did not become a job."""
+class Gap(NamedTuple):
+    """An expected date that did not become a job. A tuple, because there may be millions."""
 
     schedule_id: int
     schedule: str
@@ -74,7 +74,7 @@ class Ledger:
     def find(self, expected: Expected) -> Recorded | None:
         """What is recorded of an expected date; None when it has no row."""
         found = self._by_instant.get(expected.occurrence.logical_date)
-        if found is None and expected.wall_key is not None:
+        if found is None and self._by_wall and expected.wall_key is not None:
             found = self._by_wall.get(expected.wall_key)
         return found
 
@@ -93,13 +93,15 @@ def compare(
     """
     settled = 0
     gaps: list[tuple[GapKind, Expected]] = []
+    late_before = {revision: now - grace for revision, grace in graces.items()}
+    wanted = {kind.value for kind in kinds | ({GapKind.DEAD} if GapKind.DONE in kinds else set())}
     for date in expected:
         recorded = ledger.find(date)
         is_undecided = recorded is None or recorded.state is OccurrenceState.PLANNED
-        if is_undecided and now - date.occurrence.due_at <= graces[date.revision]:
+        if is_undecided and date.occurrence.due_at >= late_before[date.revision]:
             continue
         kind = _kind(recorded)
-        if kind in kinds or (kind is GapKind.DEAD and GapKind.DONE in kinds):
+        if kind._value_ in wanted:
             gaps.append((kind, date))
         else:
             settled += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from scheduler.core.models import CatchupPolicy, Occurrence, Timing
 from scheduler.core.occurrences import next_occurrences, occurrences_between, previous_occurrence
@@ -27,9 +28,8 @@ class RevisionSpan:
     catchup: CatchupPolicy = CatchupPolicy.LATEST
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
-    """An expected date and the revision that expects it."""
+class Expected(NamedTuple):
+    """An expected date and the revision that expects it. A tuple, because there may be millions."""
 
     revision: int
     occurrence: Occurrence
@@ -38,7 +38,7 @@ class Expected:
     def wall_key(self) -> tuple[int, datetime, bool] | None:
         """Its identity by wall time: revision, wall and fold. None for rules in elapsed time."""
         wall = self.occurrence.wall
-        return None if wall is None else (self.revision, wall.replace(fold=0), wall.fold == 1)
+        return None if wall is None else (self.revision, wall, wall.fold == 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,8 @@ def _joined(history: History, index: int, dates: list[Occurrence]) -> list[Expec
         before = _last_before(history, index)
         if before is not None:
             dates = [replace(dates[0], interval_start=before), *dates[1:]]
-    return [Expected(revision=span.revision, occurrence=date) for date in dates]
+    revision = span.revision
+    return [Expected(revision, date) for date in dates]
 
 
 def _last_before(history: History, index: int) -> datetime | None:

@@ -6,7 +6,9 @@ looked at from its ``ledger_from`` on. Filling is ``services.backfill``'s.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 
@@ -77,7 +79,8 @@ def find_gaps(
         after, until = _range(history, request, now)
         if history.ledger_from is not None and history.ledger_from > after:
             pruned[history.name] = history.ledger_from
-        settled_here, gaps_here = _compare(connection, history, after, until, now, request.kinds)
+        with _collector_paused():
+            settled_here, gaps_here = _compare(connection, history, after, until, now, request.kinds)
         counts.append(ScheduleCounts(history.name, settled_here + len(gaps_here), settled_here))
         gaps += gaps_here
     progress(len(wanted), len(wanted))
@@ -100,9 +103,19 @@ def _compare(
     )
     graces = {span.revision: span.grace for span in history.spans}
     settled, gaps = compare(expected, ledger, now, graces, kinds)
-    return settled, [
-        Gap(schedule_id=history.schedule_id, schedule=history.name, kind=kind, expected=date) for kind, date in gaps
-    ]
+    return settled, [Gap(history.schedule_id, history.name, kind, date) for kind, date in gaps]
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No garbage collection: it would walk millions of dates again and again, none of which can be part of a cycle."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _histories(connection: Connection, request: GapRequest, cache: DefinitionCache) -> Iterator[History]:

@@ -118,7 +118,7 @@ def waive_date(connection: Connection, schedule: str, moment: date | datetime, b
     found = _find(history, schedule, moment)
     row = find_row(connection, history.schedule_id, found)
     if row is not None:  # an earlier tz database may have put it at another instant
-        found = replace(found, occurrence=replace(found.occurrence, logical_date=row.logical_date))
+        found = found._replace(occurrence=replace(found.occurrence, logical_date=row.logical_date))
     with transaction(connection):
         outcome = storage_waive(connection, history.schedule_id, found, by.actor, by.reason or "")
     return Waived(logical_date=found.occurrence.logical_date, outcome=outcome)

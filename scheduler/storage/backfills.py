@@ -11,6 +11,7 @@ from psycopg.types.json import Jsonb
 
 from scheduler.core.history import Expected
 from scheduler.storage.database import Connection
+from scheduler.storage.packing import Packed, pack
 from scheduler.storage.queries import execute, fetch, fetch_value
 from scheduler.storage.schedules import date_columns
 
@@ -65,11 +66,12 @@ class Steered:
     jobs: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Filled:
-    schedule_id: int
-    logical_date: datetime
-    outcome: str
+    filled: int
+    left_ids: list[int] | None
+    left_dates: list[datetime] | None
+    left_reasons: list[str] | None
 
 
 def begin_backfill(connection: Connection, new: NewBackfill) -> int:
@@ -90,29 +92,33 @@ def begin_backfill(connection: Connection, new: NewBackfill) -> int:
     return backfill_id
 
 
+def packed_dates(dates: Sequence[tuple[int, Expected]]) -> Mapping[str, Packed]:
+    """Dates of schedules as ``fill_dates`` takes them. Needs no connection."""
+    return pack(date_columns(dates))
+
+
 def fill_dates(
-    connection: Connection, backfill_id: int, states: Sequence[str], dates: Sequence[tuple[int, Expected]]
+    connection: Connection, backfill_id: int, states: Sequence[str], dates: Mapping[str, Packed]
 ) -> dict[tuple[int, datetime], str]:
-    """Make the jobs of these dates; outcome by schedule and logical date, counted with the backfill."""
-    filled = fetch(
-        connection,
-        _Filled,
-        "occurrences_fill",
-        {"backfill_id": backfill_id, "states": list(states), **date_columns(dates)},
+    """Make the jobs of these dates, counted with the backfill.
+
+    Returns those that were left alone, by schedule and logical date: ``already``, ``unfinished`` or ``key_taken``.
+    """
+    (found,) = fetch(
+        connection, _Filled, "occurrences_fill", {"backfill_id": backfill_id, "states": list(states), **dates}
     )
-    outcomes = {(row.schedule_id, row.logical_date): row.outcome for row in filled}
-    found = list(outcomes.values())
+    reasons = found.left_reasons or []
     execute(
         connection,
         "backfills_count",
         {
             "id": backfill_id,
-            "inserted": found.count("inserted"),
-            "already": found.count("already") + found.count("unfinished"),
-            "key_taken": found.count("key_taken"),
+            "inserted": found.filled,
+            "already": reasons.count("already") + reasons.count("unfinished"),
+            "key_taken": reasons.count("key_taken"),
         },
     )
-    return outcomes
+    return dict(zip(zip(found.left_ids or [], found.left_dates or [], strict=True), reasons, strict=True))
 
 
 def complete_backfill(connection: Connection, backfill_id: int) -> None:

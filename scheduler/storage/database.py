@@ -22,6 +22,7 @@ from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.json import set_json_dumps
 
 from scheduler.errors import ConfigError, SchedulerError, StorageError, TransientStorageError
+from scheduler.storage.packing import Packed, PackedDumper
 
 Connection = psycopg.Connection[Any]
 
@@ -84,6 +85,7 @@ class Database:
                 make_conninfo(**{**_CONNECTION_DEFAULTS, **given}), autocommit=True, prepare_threshold=None
             )
         connection.adapters.register_loader("timestamptz", _UtcLoader)
+        connection.adapters.register_dumper(Packed, PackedDumper)
         set_json_dumps(_json_text, connection)
         version = connection.info.server_version
         if version < MINIMUM_VERSION:

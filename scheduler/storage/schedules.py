@@ -204,14 +204,14 @@ def unplan_walls(
 
 
 def date_columns(rows: Sequence[tuple[int, Expected]]) -> dict[str, list[Any]]:
-    """Expected dates of schedules as parallel arrays, one per column."""
+    """Expected dates of schedules as parallel arrays, one per column; queries take them as ``%(name)b``."""
     occurrences = [expected.occurrence for _, expected in rows]
     return {
         "row_ids": [schedule_id for schedule_id, _ in rows],
         "row_revisions": [expected.revision for _, expected in rows],
         "logical_dates": [occurrence.logical_date for occurrence in occurrences],
         "due_ats": [occurrence.due_at for occurrence in occurrences],
-        "walls": [occurrence.wall and occurrence.wall.replace(fold=0) for occurrence in occurrences],
+        "walls": [occurrence.wall for occurrence in occurrences],
         "folds": [occurrence.wall is not None and occurrence.wall.fold == 1 for occurrence in occurrences],
         "local_dates": [occurrence.local_date for occurrence in occurrences],
         "interval_starts": [occurrence.interval_start for occurrence in occurrences],

@@ -1,9 +1,140 @@
 -- Backfill: fill gaps with jobs, and steer what was filled. A backfill is a row of sched.backfills.
 
+-- The dates of a slice beside their rows, and why one cannot be filled (reason, else null): `already`, `unfinished` (a
+-- job of that date still runs or waits) or `key_taken`. Changes nothing. What would break a unique key on insertion
+-- is looked for only with p_is_careful: a row of that wall, a job of that key or date, two dates of one key.
+--
+-- "offset 0" keeps a look-up the inner side, by key, whatever the statistics say.
+create or replace function sched.fillable(
+  p_states text[], p_ids integer[], p_revisions integer[], p_logical_dates timestamptz[], p_due_ats timestamptz[],
+  p_walls timestamp[], p_folds boolean[], p_local_dates date[], p_interval_starts timestamptz[],
+  p_now timestamptz, p_is_careful boolean
+) returns table (
+  schedule_id integer, revision integer, logical_date timestamptz, due_at timestamptz, wall timestamp, fold boolean,
+  local_date date, interval_start timestamptz, schedule text, was text, was_reason text, was_decided_at timestamptz,
+  generation smallint, key text, reason text
+)
+language sql stable as $$
+  select a.*, s.name, o.state, o.reason, o.decided_at, g.generation, k.key,
+         case
+           when a.logical_date <= s.ledger_from then 'already'
+           when o.state is not null and o.state <> all (p_states) then 'already'
+           when o.state = 'planned' and o.due_at > p_now then 'already'
+           when p_is_careful and o.state is null and exists (
+             select from sched.occurrences w
+             where w.schedule_id = a.schedule_id and w.wall = a.wall and w.fold = a.fold and w.revision = a.revision)
+           then 'already'
+           when case when o.state = 'enqueued' then exists (
+             select from sched.jobs j
+             where j.id = o.job_id and j.status in ('scheduled', 'waiting', 'pending', 'running', 'held')) end
+           then 'unfinished'
+           when exists (select from sched.job_results x where x.key = k.key) then 'key_taken'
+           when p_is_careful and (
+             exists (select from sched.jobs j where j.idempotency_key = k.key)
+             or exists (
+               select from sched.jobs j
+               where j.schedule_id = a.schedule_id and j.logical_date = a.logical_date and j.generation = g.generation))
+           then 'key_taken'
+         end
+  from unnest(p_ids, p_revisions, p_logical_dates, p_due_ats, p_walls, p_folds, p_local_dates, p_interval_starts)
+    as a (schedule_id, revision, logical_date, due_at, wall, fold, local_date, interval_start)
+  join sched.schedules s on s.id = a.schedule_id
+  cross join lateral (
+    select x.key_template from sched.schedule_revisions x
+    where x.schedule_id = a.schedule_id and x.revision = a.revision offset 0
+  ) r
+  left join lateral (
+    select x.state, x.reason, x.due_at, x.decided_at, x.generation, x.job_id from sched.occurrences x
+    where x.schedule_id = a.schedule_id and x.logical_date = a.logical_date offset 0
+  ) o on true
+  cross join lateral (
+    select (coalesce(o.generation, 1) + (o.state is not distinct from 'enqueued')::integer)::smallint as generation
+  ) g
+  cross join lateral (
+    select sched.occurrence_key(
+      r.key_template, s.name, a.logical_date, a.local_date, a.interval_start, g.generation) as key offset 0
+  ) k
+$$;
+
+-- The jobs and ledger rows of a slice, for sched.fill. Fails with unique_violation where a key is taken, unless
+-- p_is_careful.
+--
+-- One statement, so that no step looks up what the one before it wrote. is_free is a column because the planner takes
+-- half of the rows for true and next to none for "reason is null": estimates that are too small would bring nested
+-- loops over whole slices.
+create or replace function sched.fill_slice(
+  b sched.backfills, p_own_key text, p_states text[],
+  p_ids integer[], p_revisions integer[], p_logical_dates timestamptz[], p_due_ats timestamptz[],
+  p_walls timestamp[], p_folds boolean[], p_local_dates date[], p_interval_starts timestamptz[],
+  p_now timestamptz, p_is_careful boolean,
+  out filled integer, out left_ids integer[], out left_dates timestamptz[], out left_reasons text[]
+)
+language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
+begin
+  with asked as materialized (
+    select f.*, f.reason is null as is_free
+    from sched.fillable(
+      p_states, p_ids, p_revisions, p_logical_dates, p_due_ats, p_walls, p_folds, p_local_dates, p_interval_starts,
+      p_now, p_is_careful) f
+  ), made as (
+    insert into sched.jobs (
+      job_type, run, payload, status, waiting_for, origin, queue, priority, max_attempts, timeout, retry_base,
+      retry_max, retry_jitter, idempotency_key, schedule_id, schedule, logical_date, generation, interval_start,
+      interval_end, revision, backfill_id, overlap_key, limit_key, wait_order)
+    select r.job_type, r.run, r.payload || coalesce(b.payload, '{}'),
+           case when w.key is null then 'pending' else 'waiting' end, w.key, 'backfill', r.queue, b.priority,
+           r.max_attempts, r.timeout, r.retry_base, r.retry_max, r.retry_jitter, a.key, a.schedule_id, a.schedule,
+           a.logical_date, a.generation, a.interval_start, a.logical_date, a.revision, b.id, w.overlap_key,
+           r.limit_key, extract(epoch from a.logical_date) * case when b.is_descending then -1 else 1 end
+    from asked a
+    join sched.schedule_revisions r on r.schedule_id = a.schedule_id and r.revision = a.revision
+    cross join lateral (
+      select o.overlap_key, sched.first_key(o.overlap_key, r.limit_key) as key
+      from (select case when r.overlap <> 'allow' and not b.is_overlap_allowed then sched.overlap_key(a.schedule_id)
+                        else p_own_key end as overlap_key) o) w
+    where a.is_free
+      and (not p_is_careful or (a.schedule_id, a.logical_date) in (
+        select distinct on (f.key) f.schedule_id, f.logical_date
+        from asked f where f.is_free order by f.key, f.logical_date, f.schedule_id))
+    order by case when b.is_descending then a.logical_date end desc, a.logical_date, a.schedule_id
+    returning id, schedule_id, logical_date
+  ), recorded as (
+    insert into sched.occurrences (
+      schedule_id, revision, logical_date, due_at, wall, fold, local_date, interval_start, generation,
+      state, reason, decided_at, decided_by, job_id)
+    select a.schedule_id, a.revision, a.logical_date, a.due_at, a.wall, a.fold, a.local_date, a.interval_start,
+           a.generation, 'enqueued', 'backfill', p_now, b.actor, m.id
+    from asked a
+    join made m on m.schedule_id = a.schedule_id and m.logical_date = a.logical_date
+    where a.was is null
+  ), changed as (
+    update sched.occurrences o
+    set state = 'enqueued', reason = 'backfill', decided_at = p_now, decided_by = b.actor, job_id = m.id,
+        generation = a.generation
+    from asked a
+    join made m on m.schedule_id = a.schedule_id and m.logical_date = a.logical_date
+    where a.was is not null and o.schedule_id = a.schedule_id and o.logical_date = a.logical_date
+  ), noted as (
+    insert into sched.events (kind, schedule_id, logical_date, job_id, actor, reason, details)
+    select case when a.was = 'enqueued' then 'superseded' else 'backfilled' end, a.schedule_id, a.logical_date,
+           m.id, b.actor, a.was_reason,
+           jsonb_build_object('was', a.was, 'decided_at', a.was_decided_at, 'backfill', b.id)
+    from asked a
+    join made m on m.schedule_id = a.schedule_id and m.logical_date = a.logical_date
+    where a.was is not null
+  )
+  select (select count(*) from made), array_agg(a.schedule_id), array_agg(a.logical_date),
+         array_agg(coalesce(a.reason, 'key_taken'))
+  into filled, left_ids, left_dates, left_reasons
+  from asked a
+  where not exists (select from made m where m.schedule_id = a.schedule_id and m.logical_date = a.logical_date);
+end
+$$;
+
 -- Fill gaps: make the jobs of a backfill for these logical dates and record them as enqueued, in one step. Dates whose
 -- row is in a state not listed in p_states are left alone (`planned` means planned and late); `enqueued` among them
--- makes a new generation of dates whose job has ended. Returns one row per date: `inserted`, `already`, `unfinished`
--- (a job of that date still runs or waits) or `key_taken`. What was decided before is kept in events.
+-- makes a new generation of dates whose job has ended. What was decided before is kept in events. Returns how many
+-- dates were filled and, as parallel arrays, those that were left alone, with the reasons of sched.fillable.
 --
 -- Takes the pass lock, so a date is never decided by a pass and a backfill at once. Jobs queue for their schedule's
 -- overlap slot, or with p_is_overlap_allowed for the backfill's own slots (max_active).
@@ -11,23 +142,15 @@ create or replace function sched.fill(
   p_backfill_id bigint, p_states text[],
   p_ids integer[], p_revisions integer[], p_logical_dates timestamptz[], p_due_ats timestamptz[],
   p_walls timestamp[], p_folds boolean[], p_local_dates date[], p_interval_starts timestamptz[],
-  p_now timestamptz default clock_timestamp()
-) returns table (schedule_id integer, logical_date timestamptz, outcome text)
+  p_now timestamptz default clock_timestamp(),
+  out filled integer, out left_ids integer[], out left_dates timestamptz[], out left_reasons text[]
+)
 language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
-#variable_conflict use_column
 declare
   b sched.backfills;
   v_own_key text;
   v_keys text[];
   v_queues text[];
-  v_outcomes text[];
-  v_generations smallint[];
-  v_states text[];
-  v_reasons text[];
-  v_decided timestamptz[];
-  v_filled_ids integer[];
-  v_filled_dates timestamptz[];
-  v_job_ids bigint[];
 begin
   perform sched.take_pass_lock();
   select f.* into strict b from sched.backfills f where f.id = p_backfill_id for update;
@@ -38,109 +161,36 @@ begin
     v_own_key := '$backfill-' || b.id;
     insert into sched.limits (key, slots) values (v_own_key, b.max_active) on conflict do nothing;
   end if;
-  select array_agg(distinct k), array_agg(distinct r.queue) into v_keys, v_queues
-  from unnest(p_ids, p_revisions) as d (schedule_id, revision)
+  select array_agg(distinct k) filter (where k is not null), array_agg(distinct r.queue) into v_keys, v_queues
+  from (select distinct u.* from unnest(p_ids, p_revisions) as u (schedule_id, revision)) d
   join sched.schedule_revisions r on r.schedule_id = d.schedule_id and r.revision = d.revision
   cross join unnest(array[
     case when r.overlap <> 'allow' and not b.is_overlap_allowed then sched.overlap_key(r.schedule_id)
          else v_own_key end,
     r.limit_key]) as k;
-  v_keys := array_remove(v_keys, null);
   perform sched.lock_keys(v_keys);
 
-  -- What can be filled, decided first and kept in arrays beside those of the parameters, so that each later step is
-  -- one plain join by key: the planner cannot know how many rows a step before it has.
-  select array_agg(d.outcome order by d.n), array_agg(d.generation order by d.n), array_agg(d.state order by d.n),
-         array_agg(d.reason order by d.n), array_agg(d.decided_at order by d.n)
-  into v_outcomes, v_generations, v_states, v_reasons, v_decided
-  from (
-    select a.n, o.state, o.reason, o.decided_at,
-           (coalesce(o.generation, 1) + (coalesce(o.state, '') = 'enqueued')::integer)::smallint as generation,
-           case
-             when a.logical_date <= s.ledger_from then 'already'
-             when o.state is null then
-               case when a.wall is not null and exists (
-                 select from sched.occurrences w
-                 where w.schedule_id = a.schedule_id and w.wall = a.wall and w.fold = a.fold and w.revision = a.revision)
-               then 'already' end
-             when not o.state = any (p_states) or (o.state = 'planned' and o.due_at > p_now) then 'already'
-             when o.state = 'enqueued' and exists (
-               select from sched.jobs j
-               where j.id = o.job_id and j.status in ('scheduled', 'waiting', 'pending', 'running', 'held'))
-             then 'unfinished'
-           end as outcome
-    from unnest(p_ids, p_revisions, p_logical_dates, p_walls, p_folds)
-      with ordinality as a (schedule_id, revision, logical_date, wall, fold, n)
-    join sched.schedules s on s.id = a.schedule_id
-    left join sched.occurrences o on o.schedule_id = a.schedule_id and o.logical_date = a.logical_date
-  ) d;
-
-  insert into sched.jobs (
-    job_type, run, payload, status, waiting_for, origin, queue, priority, max_attempts, timeout, retry_base,
-    retry_max, retry_jitter, idempotency_key, schedule_id, schedule, logical_date, generation, interval_start,
-    interval_end, revision, backfill_id, overlap_key, limit_key, wait_order)
-  select r.job_type, r.run, r.payload || coalesce(b.payload, '{}'),
-         case when w.key is null then 'pending' else 'waiting' end, w.key, 'backfill', r.queue, b.priority,
-         r.max_attempts, r.timeout, r.retry_base, r.retry_max, r.retry_jitter, k.key, s.id, s.name, d.logical_date,
-         d.generation, d.interval_start, d.logical_date, d.revision, b.id, w.overlap_key, r.limit_key,
-         extract(epoch from d.logical_date) * case when b.is_descending then -1 else 1 end
-  from unnest(p_ids, p_revisions, p_logical_dates, p_local_dates, p_interval_starts, v_outcomes, v_generations)
-    as d (schedule_id, revision, logical_date, local_date, interval_start, outcome, generation)
-  join sched.schedules s on s.id = d.schedule_id
-  join sched.schedule_revisions r on r.schedule_id = d.schedule_id and r.revision = d.revision
-  cross join lateral (
-    select sched.occurrence_key(r.key_template, s.name, d.logical_date, d.local_date, d.interval_start, d.generation)
-      as key) k
-  cross join lateral (
-    select o.overlap_key, sched.first_key(o.overlap_key, r.limit_key) as key
-    from (select case when r.overlap <> 'allow' and not b.is_overlap_allowed then sched.overlap_key(s.id)
-                      else v_own_key end as overlap_key) o) w
-  where d.outcome is null and not exists (select from sched.job_results x where x.key = k.key)
-  order by case when b.is_descending then d.logical_date end desc, d.logical_date, d.schedule_id
-  on conflict do nothing;
-
-  with recorded as (
-    insert into sched.occurrences as t (
-      schedule_id, revision, logical_date, due_at, wall, fold, local_date, interval_start, generation,
-      state, reason, decided_at, decided_by, job_id)
-    select d.schedule_id, d.revision, d.logical_date, d.due_at, d.wall, d.fold, d.local_date, d.interval_start,
-           d.generation, 'enqueued', 'backfill', p_now, b.actor, j.id
-    from unnest(p_ids, p_revisions, p_logical_dates, p_due_ats, p_walls, p_folds, p_local_dates, p_interval_starts,
-                v_outcomes, v_generations)
-      as d (schedule_id, revision, logical_date, due_at, wall, fold, local_date, interval_start, outcome, generation)
-    join sched.jobs j
-      on j.schedule_id = d.schedule_id and j.logical_date = d.logical_date and j.generation = d.generation
-    where d.outcome is null and j.backfill_id = b.id
-    on conflict on constraint occurrences_pkey do update
-    set state = 'enqueued', reason = 'backfill', decided_at = p_now, decided_by = b.actor,
-        job_id = excluded.job_id, generation = excluded.generation
-    returning t.schedule_id, t.logical_date, t.job_id
-  )
-  select array_agg(r.schedule_id), array_agg(r.logical_date), array_agg(r.job_id)
-  into v_filled_ids, v_filled_dates, v_job_ids
-  from recorded r;
-
-  insert into sched.events (kind, schedule_id, logical_date, job_id, actor, reason, details)
-  select case when d.state = 'enqueued' then 'superseded' else 'backfilled' end, d.schedule_id, d.logical_date,
-         f.job_id, b.actor, d.reason,
-         jsonb_build_object('was', d.state, 'decided_at', d.decided_at, 'backfill', b.id)
-  from unnest(p_ids, p_logical_dates, v_states, v_reasons, v_decided)
-    as d (schedule_id, logical_date, state, reason, decided_at)
-  join unnest(v_filled_ids, v_filled_dates, v_job_ids) as f (schedule_id, logical_date, job_id)
-    on f.schedule_id = d.schedule_id and f.logical_date = d.logical_date
-  where d.state is not null;
+  -- Insertion without "on conflict", which would look into each unique index beforehand (a sixth of the time of a
+  -- slice). Keys that are taken are looked for when one was found so; again when an application enqueued one meanwhile.
+  for v_tries in 0..3 loop
+    begin
+      select f.* into filled, left_ids, left_dates, left_reasons
+      from sched.fill_slice(
+        b, v_own_key, p_states, p_ids, p_revisions, p_logical_dates, p_due_ats, p_walls, p_folds, p_local_dates,
+        p_interval_starts, p_now, v_tries > 0) f;
+      exit;
+    exception when unique_violation then
+      if v_tries = 3 then
+        raise;
+      end if;
+    end;
+  end loop;
 
   if b.status = 'paused' then
     perform sched.hold_backfill(b.id);
   end if;
   perform sched.admit(v_keys);
   perform sched.wake(v_queues);
-  return query
-  select d.schedule_id, d.logical_date,
-         case when f.schedule_id is not null then 'inserted' else coalesce(d.outcome, 'key_taken') end
-  from unnest(p_ids, p_logical_dates, v_outcomes) as d (schedule_id, logical_date, outcome)
-  left join unnest(v_filled_ids, v_filled_dates) as f (schedule_id, logical_date)
-    on f.schedule_id = d.schedule_id and f.logical_date = d.logical_date;
 end
 $$;
 

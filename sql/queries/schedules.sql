@@ -26,8 +26,8 @@ select sched.plan(
   %(tzdata)s::text, %(now)s::timestamptz, %(by)s::text,
   %(ids)s::integer[], %(revisions)s::integer[], %(planned_from)s::timestamptz[], %(planned_until)s::timestamptz[],
   %(plan_at)s::timestamptz[],
-  %(row_ids)s::integer[], %(row_revisions)s::integer[], %(logical_dates)s::timestamptz[], %(due_ats)s::timestamptz[],
-  %(walls)s::timestamp[], %(folds)s::boolean[], %(local_dates)s::date[], %(interval_starts)s::timestamptz[]);
+  %(row_ids)b::integer[], %(row_revisions)b::integer[], %(logical_dates)b::timestamptz[], %(due_ats)b::timestamptz[],
+  %(walls)b::timestamp[], %(folds)b::boolean[], %(local_dates)b::date[], %(interval_starts)b::timestamptz[]);
 
 -- name: occurrences_unplan_walls
 select u.is_taken, u.revisions, u.walls, u.folds, u.logical_dates
@@ -66,11 +66,11 @@ group by s.name, c.state, c.reason
 order by s.name, c.state, c.reason;
 
 -- name: occurrences_fill
-select f.schedule_id, f.logical_date, f.outcome
+select f.filled, f.left_ids, f.left_dates, f.left_reasons
 from sched.fill(
   %(backfill_id)s::bigint, %(states)s::text[],
-  %(row_ids)s::integer[], %(row_revisions)s::integer[], %(logical_dates)s::timestamptz[], %(due_ats)s::timestamptz[],
-  %(walls)s::timestamp[], %(folds)s::boolean[], %(local_dates)s::date[], %(interval_starts)s::timestamptz[]) f;
+  %(row_ids)b::integer[], %(row_revisions)b::integer[], %(logical_dates)b::timestamptz[], %(due_ats)b::timestamptz[],
+  %(walls)b::timestamp[], %(folds)b::boolean[], %(local_dates)b::date[], %(interval_starts)b::timestamptz[]) f;
 
 -- name: fire
 -- One pass, at this moment or, in a simulation, at another; see sql/functions/fire.sql.

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from scheduler.core.gaps import Gap, GapKind
-from scheduler.core.models import Cron, Definition, DefinitionSet, Timing
-from scheduler.errors import ConfigError, NotFound
+from scheduler.core.models import Cron, Definition, DefinitionSet, Every, Timing
+from scheduler.errors import ConfigError, NotFound, StorageError
 from scheduler.services.apply import apply_definitions
 from scheduler.services.backfill import BackfillRequest, BackfillResult, fill_gaps, show_backfill, steer
 from scheduler.services.gaps import GapReport, GapRequest, find_gaps
@@ -266,3 +266,86 @@ def test_a_waived_date_is_settled_and_filled_only_when_asked_for(db: Connection)
     report = gaps(db, kinds=frozenset({GapKind.WAIVED}))
     assert len(fill(db, report).inserted) == 1
     assert waive_date(db, first.schedule_id, first.expected, "t", "late") == "enqueued"
+
+
+def test_dates_whose_key_another_job_has_are_told_and_the_rest_of_their_slice_is_filled(db: Connection) -> None:
+    report = gaps(db)
+    taken = [gap.logical_date for gap in report.gaps[2:5:2]]
+    for logical_date in taken:
+        db.execute("select sched.enqueue('x', p_idempotency_key => %s)", (f"daily:{logical_date:%Y-%m-%dT%H:%M:%SZ}",))
+    result = fill(db, report)
+    assert [gap.logical_date for gap in result.key_taken] == taken
+    assert (len(result.inserted), result.already) == (len(report.gaps) - 2, 0)
+    assert gaps(db).gaps == list(result.key_taken)
+    assert db.execute("select inserted, already, key_taken from sched.backfills").fetchall() == [
+        (len(report.gaps) - 2, 0, 2)
+    ]
+    assert violations(db) == {}
+
+
+def test_of_two_dates_with_one_key_the_first_is_filled_and_the_other_told(db: Connection) -> None:
+    timing = Timing(name="twice", rule=Cron(expression="0 6,18 * * *"), start=SINCE)
+    definition = Definition(
+        name="twice", owner="other", timing=timing, job_type="x", idempotency_key="{schedule}:{local_date}"
+    )
+    apply_definitions(
+        db, DefinitionSet(schedules={"twice": definition}, limits={}, owners=frozenset({"other"})), actor="test"
+    )
+    report = gaps(db, schedules=["twice"], until=TODAY)
+    result = fill(db, report)
+    assert {gap.logical_date.hour for gap in result.inserted} == {6}
+    assert {gap.logical_date.hour for gap in result.key_taken} == {18}
+    assert len(result.inserted) == len(result.key_taken) == 10
+    assert violations(db) == {}
+
+
+def test_a_date_whose_wall_was_settled_at_another_instant_meanwhile_is_left_alone(db: Connection) -> None:
+    report = gaps(db)
+    moved = report.gaps[3]
+    db.execute(
+        """
+        insert into sched.occurrences (schedule_id, revision, logical_date, due_at, interval_start, local_date, wall,
+                                       state, reason, decided_at, decided_by)
+        select %(id)s, 1, d, d, d, d::date, %(wall)s, 'skipped', 'paused', clock_timestamp(), 'test'
+        from (select %(at)s + interval '1 hour') as moved (d)
+        """,
+        {"id": moved.schedule_id, "at": moved.logical_date, "wall": moved.expected.occurrence.wall},
+    )
+    result = fill(db, report)
+    assert (len(result.inserted), result.already) == (len(report.gaps) - 1, 1)
+    assert moved not in result.inserted
+    assert violations(db) == {}
+
+
+@pytest.mark.parametrize("is_descending", [False, True])
+def test_slices_follow_each_other_in_the_order_asked_for(
+    db: Connection, monkeypatch: pytest.MonkeyPatch, is_descending: bool
+) -> None:
+    monkeypatch.setattr("scheduler.services.backfill.SLICE_DATES", 3)
+    told: list[int] = []
+    report = gaps(db)
+    request = BackfillRequest(actor="tester", since="x", is_descending=is_descending)
+    result = fill_gaps(db, report.gaps, 0, request, lambda done, of: told.append(done))
+    assert list(result.inserted) == list(report.gaps)[:: -1 if is_descending else 1]
+    assert told == [*range(0, len(report.gaps), 3), len(report.gaps)]
+    made = [row[0] for row in db.execute("select logical_date from sched.jobs order by id").fetchall()]
+    assert made == [gap.logical_date for gap in result.inserted]
+
+
+def test_a_rule_in_elapsed_time_is_filled_without_walls(db: Connection) -> None:
+    timing = Timing(name="hourly", rule=Every(interval=timedelta(hours=1)), start=SINCE)
+    definition = Definition(name="hourly", owner="other", timing=timing, job_type="x")
+    apply_definitions(
+        db, DefinitionSet(schedules={"hourly": definition}, limits={}, owners=frozenset({"other"})), actor="test"
+    )
+    report = gaps(db, schedules=["hourly"], until=TODAY)
+    assert len(fill(db, report).inserted) == 240
+    assert count(db, "select count(*) from sched.occurrences where wall is null and state = 'enqueued'") == 240
+
+
+def test_a_slice_that_cannot_be_filled_ends_the_backfill(db: Connection) -> None:
+    report = gaps(db)
+    db.execute("alter table sched.jobs add constraint no_jobs check (logical_date is null) not valid")
+    with pytest.raises(StorageError, match="no_jobs"):
+        fill(db, report)
+    assert gaps(db).gaps == report.gaps

@@ -462,7 +462,7 @@ def test_every_query_can_be_planned_where_pg_cron_is(cluster: Cluster, there: Co
         for name, text in queries().items():
             if name.startswith("pgcron_") and not text.startswith("call"):
                 with there.transaction(force_rollback=True):
-                    there.execute(f"explain {text}".encode(), dict.fromkeys(re.findall(r"%\((\w+)\)s", text)))
+                    there.execute(f"explain {text}".encode(), dict.fromkeys(re.findall(r"%\((\w+)\)[sb]", text)))
     finally:
         there.execute("drop schema sched cascade")
 

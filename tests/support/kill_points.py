@@ -266,7 +266,7 @@ def _has_effect(name: str, result: Any) -> bool:
     if name == "fire":
         return bool(result[0].enqueued or result[0].missed or result[0].skipped)
     if name == "occurrences_fill":
-        return any(row.outcome == "inserted" for row in result)
+        return bool(result[0].filled)
     return bool(result)
 
 
