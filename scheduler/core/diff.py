@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -18,6 +18,8 @@ from scheduler.errors import DefinitionError, Problem
 
 DATES_LIMIT = 20_000
 """How many dates of either side ``moved_dates`` looks at unless told otherwise."""
+PARTNER_RANGE = timedelta(days=2)
+"""How far beyond the range the other half of a move may be: another zone, or another hour of the same local day."""
 
 
 class ChangeKind(StrEnum):
@@ -133,10 +135,12 @@ def moved_dates(
     """Logical dates in ``(after, until]`` that appear, vanish or move when ``new`` takes the place of ``old``.
 
     None stands for a schedule that is not there. A date has moved if its wall time is the same (another zone), or if
-    it is the only change of its local day. At most ``limit`` dates of either side are compared.
+    it is the only change of its local day; one end of a move may lie beyond ``until``. At most ``limit`` dates of
+    either side are compared.
     """
-    left, right = _occurrences(old, after, until, limit), _occurrences(new, after, until, limit)
-    reached = min([until, *(side[-1].logical_date for side in (left, right) if len(side) == limit)])
+    beyond = until + PARTNER_RANGE
+    left, right = _occurrences(old, after, beyond, limit), _occurrences(new, after, beyond, limit)
+    reached = min([beyond, *(side[-1].logical_date for side in (left, right) if len(side) == limit)])
     before = {date.logical_date: date for date in left if date.logical_date <= reached}
     behind = {date.logical_date: date for date in right if date.logical_date <= reached}
     moved = [
@@ -152,11 +156,13 @@ def moved_dates(
         left_pairs, right_pairs = ({pair.old for pair in pairs}, {pair.new for pair in pairs})
         gone = [date for date in gone if date not in left_pairs]
         come = [date for date in come if date not in right_pairs]
+    end = min(until, reached)
+    moved = [pair for pair in moved if min(pair.old.logical_date, pair.new.logical_date) <= end]
     return MovedDates(
-        appear=tuple(date.logical_date for date in come),
-        vanish=tuple(date.logical_date for date in gone),
+        appear=tuple(date.logical_date for date in come if date.logical_date <= end),
+        vanish=tuple(date.logical_date for date in gone if date.logical_date <= end),
         move=tuple(sorted(moved, key=lambda pair: pair.new.logical_date)),
-        until=reached,
+        until=end,
     )
 
 

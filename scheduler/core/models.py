@@ -13,6 +13,8 @@ from enum import StrEnum
 from typing import Any
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+PRIORITIES = (-32_768, 32_767)
+"""The smallest and the largest priority that may be given, of schedules, backfills and single jobs alike."""
 
 
 class JobStatus(StrEnum):

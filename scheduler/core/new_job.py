@@ -12,12 +12,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from scheduler.core.durations import LONGEST
+from scheduler.core.models import PRIORITIES
 from scheduler.core.storable import place, storable, storage_faults, text_fault
 from scheduler.errors import ConfigError
 
 NAME_BYTES = 1000
 """PostgreSQL's indexes hold texts of up to about 2,700 bytes."""
-PRIORITIES = (-32768, 32767)
 MOST_ATTEMPTS = 1000
 SHORTEST_TIMEOUT = timedelta(milliseconds=1)
 

@@ -112,6 +112,12 @@ def test_preview_of_a_rule_that_never_fires_says_so() -> None:
     assert "never fires again" in ended.err
 
 
+def test_one_date_is_not_called_dates(database: str, tmp_path: Path) -> None:
+    fortnightly = DAILY.replace('cron: "0 2 * * *"', "every: 14d")
+    planned = sched("plan", str(write_definitions(tmp_path, fortnightly)), "--dsn", database)
+    assert planned.out.splitlines()[1].strip().startswith("1 date appears until ")
+
+
 def test_plan_shows_what_apply_then_does(database: str, tmp_path: Path) -> None:
     folder = str(write_definitions(tmp_path, DAILY))
 

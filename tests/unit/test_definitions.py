@@ -402,7 +402,7 @@ BASE = 'cron: "0 2 * * *"\ntimezone: Europe/Berlin\njob: x\n'
         (BASE + "timeout: 0s", "7:14: a.timeout: must be longer than zero"),
         (BASE + "overlap: sometimes", '7:14: a.overlap: "sometimes" is not one of queue, allow, skip, queue_one, '),
         (BASE + "overlap: quue", '7:14: a.overlap: "quue" is not one of queue, allow, skip, queue_one, '),
-        (BASE + "priority: high", '7:15: a.priority: "high" is not a whole number: write one from 0 to 30,000'),
+        (BASE + "priority: high", '7:15: a.priority: "high" is not a whole number: write one from -32,768 to 32,767'),
         (BASE + 'priority: "5"', '7:15: a.priority: "5" is text: write the number without quotes'),
         (BASE + "priority: 5.5", "7:15: a.priority: 5.5 is not a whole number"),
         (BASE + "queue: null", "7:12: a.queue: is empty: write a text, or leave the key out"),

@@ -190,3 +190,20 @@ def test_dates_beyond_the_limit_are_not_compared_and_the_end_is_told() -> None:
     found = moved_dates(timing("* * * * *"), timing("*/2 * * * *"), AFTER, UNTIL, limit=10)
     assert found.until == at("2026-03-01T00:10")
     assert found.vanish == tuple(at(f"2026-03-01T00:0{minute}") for minute in (1, 3, 5, 7, 9))
+
+
+def test_the_other_end_of_a_move_may_lie_beyond_the_range() -> None:
+    later = moved_dates(timing("0 2 * * *"), timing("0 18 * * *"), AFTER, at("2026-03-02T12:00"))
+    assert (later.appear, later.vanish) == ((), ())
+    assert [pair.new.logical_date for pair in later.move] == [at("2026-03-01T18:00"), at("2026-03-02T18:00")]
+    earlier = moved_dates(timing("0 18 * * *"), timing("0 2 * * *"), AFTER, at("2026-03-02T12:00"))
+    assert (earlier.appear, earlier.vanish) == ((), ())
+    assert [pair.new.logical_date for pair in earlier.move] == [at("2026-03-01T02:00"), at("2026-03-02T02:00")]
+
+
+def test_another_zone_moves_the_last_date_of_the_range_out_of_it() -> None:
+    found = moved_dates(timing("0 */8 * * *"), timing("0 */8 * * *", "America/New_York"), AFTER, at("2026-03-02"))
+    assert found.vanish == ()
+    assert found.move[-1].old.logical_date == at("2026-03-02T00:00")
+    assert found.move[-1].new.logical_date == at("2026-03-02T05:00")
+    assert found.until == at("2026-03-02")

@@ -19,7 +19,15 @@ from scheduler.core.definition_files.words import did_you_mean, kind_of, listed,
 from scheduler.core.durations import EXAMPLES as DURATIONS
 from scheduler.core.durations import parse_duration
 from scheduler.core.key_template import template_fault
-from scheduler.core.models import CatchupPolicy, FinalFailurePolicy, GapRule, OverlapPolicy, RepeatRule, Shift
+from scheduler.core.models import (
+    PRIORITIES,
+    CatchupPolicy,
+    FinalFailurePolicy,
+    GapRule,
+    OverlapPolicy,
+    RepeatRule,
+    Shift,
+)
 from scheduler.core.moments import EXAMPLES as MOMENTS
 from scheduler.core.moments import parse_day, parse_moment
 from scheduler.core.storable import text_fault
@@ -270,7 +278,7 @@ FailureChoice = Annotated[
     FinalFailurePolicy, BeforeValidator(_choice(FinalFailurePolicy)), _choices(FinalFailurePolicy)
 ]
 Attempts = Annotated[int, BeforeValidator(_whole(1, 1000)), _whole_schema(1, 1000)]
-Priority = Annotated[int, BeforeValidator(_whole(0, 30_000)), _whole_schema(0, 30_000)]
+Priority = Annotated[int, BeforeValidator(_whole(*PRIORITIES)), _whole_schema(*PRIORITIES)]
 Slots = Annotated[int, BeforeValidator(_whole(1, 100_000)), _whole_schema(1, 100_000)]
 
 Text = Annotated[str, BeforeValidator(_text)]

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scheduler.core.durations import format_duration
+from scheduler.core.models import PRIORITIES
 from scheduler.core.moments import instant_text
 from scheduler.errors import ConfigError
 from scheduler.interfaces.cli.gap_range import dated, find, gap_request, print_dates
 from scheduler.interfaces.cli.options import (
-    PRIORITIES,
     Dsn,
     Include,
     Json,
@@ -79,7 +79,12 @@ def backfill(
     max_active: Annotated[
         int | None,
         typer.Option(
-            "--max-active", parser=number, metavar="N", show_default="no bound", help="How many jobs run at once."
+            "--max-active",
+            parser=number,
+            metavar="N",
+            show_default="no bound",
+            help="How many jobs run at once of schedules that allow overlap, or with --overlap allow; the others run "
+            "one job each.",
         ),
     ] = None,
     overlap: Annotated[
@@ -233,7 +238,7 @@ def _print_dry_run(result: BackfillResult, outlook: _Outlook) -> None:
         say("how long it takes is unknown: a schedule has no job that succeeded yet")
     if result.inserted:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(outlook.kinds.items()))
-        say(f"{kinds}; about {outlook.rows:,} rows")
+        say(f"{kinds}; about {outlook.rows:,} row{'' if outlook.rows == 1 else 's'}")
     say(
         f"{counted(len(result.inserted), 'job')} would be made, {counted(result.already, 'date')} settled before; "
         "nothing was changed"

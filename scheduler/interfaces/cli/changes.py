@@ -79,8 +79,9 @@ def describe_effect(effect: Effect) -> Iterator[str]:
         ("move", moved),
     ):
         if found:
+            verb = f"{what}s" if len(found) == 1 else what
             listed = ", ".join(found[:DATES_SHOWN]) + (", ..." if len(found) > DATES_SHOWN else "")
-            yield f"{_INDENT}{len(found)} dates {what} until {dates.until:%Y-%m-%d}: {listed}"
+            yield f"{_INDENT}{counted(len(found), 'date')} {verb} until {dates.until:%Y-%m-%d}: {listed}"
     if effect.unfinished:
         yield f"{_INDENT}{counted(effect.unfinished, 'job')} of it unfinished: they keep what they were made with"
 

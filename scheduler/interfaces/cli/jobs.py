@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
+from scheduler.core.models import PRIORITIES
 from scheduler.core.progress import describe_progress
 from scheduler.errors import NotFound
 from scheduler.interfaces.cli import jobs_steering
 from scheduler.interfaces.cli.options import (
     LARGEST_ID,
-    PRIORITIES,
     Dsn,
     Json,
     choice,

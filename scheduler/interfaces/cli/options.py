@@ -17,7 +17,6 @@ from scheduler.errors import ConfigError
 T = TypeVar("T")
 
 DEFAULT_FOLDER = Path("schedules")
-PRIORITIES = (-32768, 32767)
 LARGEST_ID = 2**63 - 1
 
 Dsn = Annotated[

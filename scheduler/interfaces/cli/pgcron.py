@@ -13,7 +13,7 @@ import typer
 from scheduler.core.durations import format_duration
 from scheduler.errors import ConfigError
 from scheduler.interfaces.cli.options import Dsn, Json
-from scheduler.interfaces.cli.output import ago, print_json, print_line, print_table, print_text, say
+from scheduler.interfaces.cli.output import ago, counted, print_json, print_line, print_table, print_text, say
 from scheduler.interfaces.cli.session import opened, settings_of
 
 if TYPE_CHECKING:
@@ -141,9 +141,9 @@ def _install(here: Connection, database: Database, given: Database | None, actor
     print_line(
         f"pg_cron {survey.version} in database {survey.cron_database} calls {survey.database} every "
         f"{format_duration(survey.beat)} as {survey.role}: "
-        + (f"{len(installed.changed)} jobs changed" if installed.changed else "nothing to change")
+        + (f"{counted(len(installed.changed), 'job')} changed" if installed.changed else "nothing to change")
     )
-    print_line(f"{planned} dates planned; {_horizon_text(installed.state)}")
+    print_line(f"{counted(planned, 'date')} planned; {_horizon_text(installed.state)}")
     if installed.changed:
         say('whether pg_cron may connect shows after its first beat: "sched install-pg-cron --check"')
 
@@ -188,7 +188,7 @@ def _uninstall(here: Connection, database: Database, given: Database | None, act
     for name in removed:
         print_line(f"{name}: removed")
     if others:
-        say(f"{others} jobs of other roles go on calling these schedules")
+        say(f"{counted(others, 'job')} of other roles still there, calling these schedules")
     else:
         say('the host is now the ticker: run "sched tick"')
 

@@ -25,7 +25,7 @@ from scheduler.interfaces.cli.options import (
     number,
     whole,
 )
-from scheduler.interfaces.cli.output import ago, print_json, print_line, print_text, say
+from scheduler.interfaces.cli.output import ago, counted, print_json, print_line, print_text, say
 from scheduler.interfaces.cli.session import connected, opened, settings_of
 
 if TYPE_CHECKING:
@@ -260,7 +260,8 @@ def _tick_on(database: Database, folder: Path | None, actor: str) -> None:
 
 def _tick_counts(result: TickResult) -> str:
     return (
-        f"{result.enqueued} enqueued, {result.skipped} skipped, {result.missed} missed, {result.planned} dates planned"
+        f"{result.enqueued} enqueued, {result.skipped} skipped, {result.missed} missed, "
+        f"{counted(result.planned, 'date')} planned"
     )
 
 
