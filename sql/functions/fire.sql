@@ -1,19 +1,43 @@
 -- Firing: turn due occurrences into jobs, and give every other one an outcome with a reason. All policies live here,
 -- because `sched tick` and pg_cron host the same function. Time arithmetic does not: occurrences come planned.
 
--- Planned occurrences that are due and can be decided. Left out are dates inside an open pause that keeps them, and
--- late dates of `catchup: latest` until the schedule is planned up to now. is_ordered: the fate of the date may depend
--- on that of an earlier one. Inlined into the reads of due_batch.
-create or replace function sched.decidable(p_now timestamptz)
-returns table (schedule_id integer, logical_date timestamptz, due_at timestamptz, is_ordered boolean)
+-- When the oldest planned occurrence became due; null when none is. A session that holds an old snapshot keeps the index
+-- entries of all dates fired since, and finding the first planned one means walking over them. A walk that was slow is
+-- remembered for a minute, two minutes short of now: sched.plan forgets it when it writes an older date, and whatever
+-- else appears before is found a minute later.
+create or replace function sched.first_due(p_now timestamptz) returns timestamptz
+language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
+declare
+  v_known timestamptz;
+  v_first timestamptz;
+  v_started timestamptz;
+begin
+  select s.nothing_due_before into v_known
+  from sched.state s where s.looked_at > p_now - interval '1 minute' and s.looked_at <= p_now;
+  v_started := clock_timestamp();
+  select min(o.due_at) into v_first
+  from sched.occurrences o
+  where o.state = 'planned' and o.due_at <= p_now and o.due_at >= coalesce(v_known, '-infinity');
+  if v_known is null and clock_timestamp() - v_started > interval '10 milliseconds' then
+    update sched.state s
+    set looked_at = p_now, nothing_due_before = least(v_first, p_now - interval '2 minutes');
+  end if;
+  return v_first;
+end
+$$;
+
+-- Planned occurrences due in [p_from, p_now] that can be decided. Left out are dates inside an open pause that keeps
+-- them, and late dates of `catchup: latest` until the schedule is planned up to now. Inlined into the reads of due_batch.
+create or replace function sched.decidable(p_now timestamptz, p_from timestamptz) returns setof sched.due_date
 language sql stable as $$
-  select o.schedule_id, o.logical_date, o.due_at,
-         p_now - o.due_at > r.grace or r.overlap in ('skip', 'queue_one', 'cancel_running')
+  select o.schedule_id, o.logical_date, o.revision, o.due_at, o.interval_start, s.name,
+         sched.occurrence_key(r.key_template, s.name, o.logical_date, o.local_date, o.interval_start, o.generation),
+         r.catchup, r.overlap, r.max_age, p_now - o.due_at > r.grace
   from sched.occurrences o
   join sched.schedules s on s.id = o.schedule_id
   join sched.schedule_revisions r on r.schedule_id = o.schedule_id and r.revision = o.revision
   where o.state = 'planned'
-    and o.due_at <= p_now
+    and o.due_at >= p_from and o.due_at <= p_now
     and (p_now - o.due_at <= r.grace or r.catchup <> 'latest' or p_now - o.due_at > r.max_age
          or s.planned_until >= p_now)
     and not exists (
@@ -23,44 +47,43 @@ language sql stable as $$
     )
 $$;
 
--- The next occurrences to decide, at most p_limit, as parallel arrays; null when nothing can be decided. A backlog
--- larger than that never makes fresh dates late: of those whose fate does not depend on their order the newest due
--- come first, then the oldest of all. Both reads walk occurrences_due.
-create or replace function sched.due_batch(
-  p_now timestamptz, p_limit integer, out schedule_ids integer[], out logical_dates timestamptz[]
-)
+-- The next occurrences to decide, at most p_limit; null when nothing can be decided. A backlog larger than that never
+-- makes fresh dates late: of those whose fate does not depend on their order the newest due come first, then the
+-- oldest of all. The reads walk occurrences_due.
+create or replace function sched.due_batch(p_now timestamptz, p_limit integer) returns sched.due_date[]
 language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
 declare
-  v_due_ats timestamptz[];
-  v_are_ordered boolean[];
+  v_from constant timestamptz := sched.first_due(p_now);
+  v_batch sched.due_date[];
+  v_is_late boolean;
+  v_last sched.due_date;
 begin
-  if not exists (select from sched.occurrences o where o.state = 'planned' and o.due_at <= p_now) then
-    return;
+  if v_from is null then
+    return null;
   end if;
-  select array_agg(d.schedule_id), array_agg(d.logical_date), array_agg(d.due_at), array_agg(d.is_ordered)
-  into schedule_ids, logical_dates, v_due_ats, v_are_ordered
+  select array_agg(d::sched.due_date), bool_or(d.is_late) into v_batch, v_is_late
   from (
-    select f.* from sched.decidable(p_now) f
+    select f.* from sched.decidable(p_now, v_from) f
     order by f.due_at, f.schedule_id, f.logical_date
     limit p_limit
   ) d;
-  if cardinality(schedule_ids) < p_limit then
-    return;
+  if v_batch is null or cardinality(v_batch) < p_limit or not v_is_late then
+    return v_batch;
   end if;
-  select array_agg(d.schedule_id), array_agg(d.logical_date) into schedule_ids, logical_dates
-  from (
-    select b.schedule_id, b.logical_date
+  v_last := v_batch[p_limit];
+  return array(
+    select b::sched.due_date
     from (
-      select o.* from unnest(schedule_ids, logical_dates, v_due_ats, v_are_ordered)
-        as o (schedule_id, logical_date, due_at, is_ordered)
-      union
-      (select f.* from sched.decidable(p_now) f
+      select o.* from unnest(v_batch) as o
+      union all
+      (select f.* from sched.decidable(p_now, v_last.due_at) f
+       where (f.due_at, f.schedule_id, f.logical_date) > (v_last.due_at, v_last.schedule_id, v_last.logical_date)
        order by f.due_at desc, f.schedule_id desc, f.logical_date desc limit p_limit)
     ) b
-    -- Dates whose fate depends on their order are only taken from the oldest end.
-    order by b.is_ordered, b.due_at, b.schedule_id, b.logical_date
-    limit p_limit
-  ) d;
+    -- Dates whose fate may depend on that of an earlier one are only taken from the oldest end.
+    order by b.is_late or b.overlap in ('skip', 'queue_one', 'cancel_running'),
+             b.due_at, b.schedule_id, b.logical_date
+    limit p_limit);
 end
 $$;
 
@@ -74,161 +97,146 @@ language sql stable as $$
   )
 $$;
 
--- Start of the first interval coalesced into the date p_before by earlier passes; null when there is none.
-create or replace function sched.coalesced_from(p_schedule_id integer, p_before timestamptz) returns timestamptz
+-- Whether the date was coalesced, or will be once a pass comes to it, given that a later one fires.
+create or replace function sched.is_coalesced(o sched.occurrences, p_now timestamptz) returns boolean
+language sql stable as $$
+  select case
+    when o.state = 'missed' then o.reason = 'coalesced'
+    when o.state = 'planned' then exists (
+      select from sched.schedule_revisions r
+      where r.schedule_id = o.schedule_id and r.revision = o.revision and r.catchup = 'latest'
+        and p_now - o.due_at > r.grace and p_now - o.due_at <= r.max_age
+        and not exists (
+          select from sched.pauses p
+          where p.schedule_id = o.schedule_id and p.from_at <= o.due_at
+            and (p.until_at is null or p.until_at > case when p.keep then p_now else o.due_at end)))
+    else false
+  end
+$$;
+
+-- Start of the first interval that the date p_before stands for besides its own: those coalesced right before it. Null
+-- when there is none.
+create or replace function sched.coalesced_from(p_schedule_id integer, p_before timestamptz, p_now timestamptz)
+returns timestamptz
 language sql stable as $$
   select min(o.interval_start)
   from sched.occurrences o
   where o.schedule_id = p_schedule_id
     and o.logical_date < p_before
-    and o.state = 'missed' and o.reason = 'coalesced'
     and o.logical_date > coalesce((
       select e.logical_date
       from sched.occurrences e
-      where e.schedule_id = p_schedule_id and e.logical_date < p_before
-        and e.state <> 'planned' and e.reason is distinct from 'coalesced'
+      where e.schedule_id = p_schedule_id and e.logical_date < p_before and not sched.is_coalesced(e, p_now)
       order by e.logical_date desc
       limit 1), '-infinity')
 $$;
 
 -- What becomes of these planned occurrences: a row each, in the order in which they are due. reason is null for those
--- that fire; covers_from is the start of the first interval the job stands for, when earlier dates were coalesced into
--- it; takes_slot says that its schedule's overlap slot is free for it. Changes nothing.
+-- that fire; takes_slot says that its schedule's overlap slot is free for it. Changes nothing.
 --
--- One pipeline without joins between its steps: the planner cannot know how many rows they have, and nested loops
--- over 5,000 of them took 10 s where this takes 0.1.
-create or replace function sched.fates(
-  p_schedule_ids integer[], p_logical_dates timestamptz[], p_now timestamptz
-) returns table (
-  schedule_id integer, logical_date timestamptz, revision integer, interval_start timestamptz, key text, overlap text,
-  reason text, covers_from timestamptz, takes_slot boolean
-)
-language sql volatile as $$
-  with batch as (
-    select o.schedule_id, o.logical_date, o.revision, o.due_at, o.interval_start, r.catchup, r.overlap,
-           p_now - o.due_at > r.grace as is_late,
-           p_now - o.due_at > r.max_age as is_too_old,
-           sched.occurrence_key(r.key_template, s.name, o.logical_date, o.local_date, o.interval_start, o.generation)
-             as key,
-           row_number() over (partition by o.schedule_id order by o.due_at, o.logical_date) as nth
-    from unnest(p_schedule_ids, p_logical_dates) as d (schedule_id, logical_date)
-    cross join lateral (
-      -- "offset 0" keeps this the inner side, looked up by its key, whatever the statistics say.
-      select x.*
-      from sched.occurrences x
-      where x.schedule_id = d.schedule_id and x.logical_date = d.logical_date
-      offset 0
-    ) o
-    join sched.schedules s on s.id = o.schedule_id
-    join sched.schedule_revisions r on r.schedule_id = o.schedule_id and r.revision = o.revision
-    where o.state = 'planned'
-  ), by_time as (
-    select b.*,
+-- One pipeline without joins: the planner cannot know how many rows its steps have, and nested loops over 5,000 of
+-- them took 10 s where this takes 0.03. "offset 0" keeps a look-up by key one, and a step from being computed twice.
+create or replace function sched.fates(p_batch sched.due_date[], p_now timestamptz) returns setof sched.fate
+language sql stable as $$
+  with by_time as (
+    select d.*,
            case
              when exists (
                select from sched.pauses p
-               where p.schedule_id = b.schedule_id and not p.keep
-                 and p.from_at <= b.due_at and (p.until_at is null or b.due_at < p.until_at)
+               where p.schedule_id = d.schedule_id and not p.keep
+                 and p.from_at <= d.due_at and (p.until_at is null or d.due_at < p.until_at)
+               offset 0
              ) then 'paused'
-             when b.is_too_old then 'too_old'
-             when not b.is_late or b.catchup = 'all' then null
-             when b.catchup = 'none' then 'late'
-             when exists (
+             when p_now - d.due_at > d.max_age then 'too_old'
+             when d.is_late and d.catchup = 'none' then 'late'
+             when d.is_late and d.catchup = 'latest' and exists (
                select from sched.occurrences n
-               where n.schedule_id = b.schedule_id and n.logical_date > b.logical_date
-                 and n.due_at <= p_now and n.state in ('planned', 'enqueued')
+               where n.schedule_id = d.schedule_id and n.logical_date > d.logical_date
+                 and n.due_at <= p_now and n.due_at >= p_now - d.max_age
+                 -- What time makes of it, not whether it is decided already.
+                 and (n.state in ('planned', 'enqueued') or n.reason in ('coalesced', 'overlap', 'overlap_full'))
                  and not sched.is_paused(n.schedule_id, n.due_at)
+               offset 0
              ) then 'coalesced'
-           end as reason_of_time
-    from batch b
-  ), by_key as materialized (
+             when exists (select from sched.jobs j where j.idempotency_key = d.key offset 0)
+               or exists (select from sched.job_results k where k.key = d.key offset 0) then 'key_taken'
+           end as reason_so_far
+    from unnest(p_batch) as d
+    offset 0
+  ), placed as (
+    -- The place among those of its schedule that may fire, and among those of them that obey an overlap policy.
     select t.*,
-           coalesce(t.reason_of_time, case
-             when exists (select from sched.jobs j where j.idempotency_key = t.key)
-               or exists (select from sched.job_results k where k.key = t.key) then 'key_taken'
-           end) as reason_so_far
+           count(*) filter (where t.reason_so_far is null) over earlier as place,
+           count(*) filter (where t.reason_so_far is null and t.overlap <> 'allow') over earlier as keyed_place
     from by_time t
+    window earlier as (partition by t.schedule_id order by t.due_at, t.logical_date rows unbounded preceding)
   ), counted as (
     -- What is unfinished of each schedule, counted once, at the first row it matters for: live jobs, those of them
     -- that wait for the overlap slot, and whether nobody has or wants that slot.
-    select k.*,
-           row_number() over (partition by k.schedule_id, k.reason_so_far is null order by k.nth) as place,
-           case when k.overlap <> 'allow'
-                 and row_number() over (partition by k.schedule_id, k.overlap = 'allow' order by k.nth) = 1 then (
+    select p.*,
+           max(case when p.keyed_place = 1 and p.overlap <> 'allow' and p.reason_so_far is null then (
              select array[
                count(*) filter (where j.origin <> 'backfill'),
                count(*) filter (where j.origin <> 'backfill' and j.status = 'waiting' and not j.holds_overlap),
                (count(*) filter (where j.holds_overlap or j.status = 'waiting') = 0)::integer]
              from sched.jobs j
-             where j.schedule_id = k.schedule_id and j.status in ('scheduled', 'waiting', 'pending', 'running')
-           ) end as counts
-    from by_key k
-  ), spread as (
-    select c.*, max(c.counts) over (partition by c.schedule_id) as live
-    from counted c
+             where j.schedule_id = p.schedule_id and j.status in ('scheduled', 'waiting', 'pending', 'running')
+           ) end) over earlier as live
+    from placed p
+    window earlier as (partition by p.schedule_id order by p.due_at, p.logical_date rows unbounded preceding)
   ), by_overlap as (
-    select s.*,
+    select c.*,
            case
-             when s.reason_so_far is not null then s.reason_so_far
-             when s.overlap = 'skip' and s.live[1] + s.place > 1 then 'overlap'
-             when s.overlap = 'queue_one' and s.live[1] + s.place > 2 then 'overlap'
-             when s.overlap = 'queue' and s.live[2] + s.place - s.live[3] > 1000 then 'overlap_full'
+             when c.reason_so_far is not null then c.reason_so_far
+             when c.overlap = 'skip' and c.live[1] + c.place > 1 then 'overlap'
+             when c.overlap = 'queue_one' and c.live[1] + c.place > 2 then 'overlap'
+             when c.overlap = 'queue' and c.live[2] + c.place - c.live[3] > 1000 then 'overlap_full'
            end as reason
-    from spread s
-  ), stretched as (
-    -- Dates coalesced in this pass, right before one that fires, belong to its stretch.
-    select o.*,
-           count(*) filter (where o.reason is distinct from 'coalesced')
-             over (partition by o.schedule_id order by o.nth rows between unbounded preceding and 1 preceding)
-             as stretch
-    from by_overlap o
+    from counted c
   )
-  select t.schedule_id, t.logical_date, t.revision, t.interval_start, t.key, t.overlap, t.reason,
-         case when t.reason is null and t.catchup = 'latest' then least(
-           min(t.interval_start) filter (where t.reason = 'coalesced') over (partition by t.schedule_id, t.stretch),
-           case when t.stretch = 0 and exists (
-             select from sched.occurrences e
-             where e.schedule_id = t.schedule_id and e.logical_date = t.interval_start and e.reason = 'coalesced'
-           ) then sched.coalesced_from(t.schedule_id, t.logical_date) end)
-         end,
-         t.overlap <> 'allow' and t.place = 1 and t.live[3] = 1
-  from stretched t
-  order by t.due_at, t.schedule_id, t.logical_date
+  select o.schedule_id, o.logical_date, o.revision, o.interval_start, o.schedule, o.key, o.overlap, o.reason,
+         o.reason is null and o.overlap <> 'allow' and o.place = 1 and o.live[3] = 1
+  from by_overlap o
+  order by o.due_at, o.schedule_id, o.logical_date
 $$;
 
--- Decide these occurrences: jobs for those that fire, an outcome and a reason for the rest. Needs the pass lock.
+-- Decide these occurrences: an outcome and a reason for those that do not fire, then jobs for the rest, which may
+-- stand for the former. Needs the pass lock. A key that somebody takes at this moment is a unique violation.
 -- Joins are done in the order they are written in and by key: with the statistics of an empty table, as after an
 -- outage, the planner read 12 million rows for 5,000 dates of one schedule.
-create or replace function sched.decide(
-  p_schedule_ids integer[], p_logical_dates timestamptz[], p_now timestamptz, p_by text
-) returns table (enqueued integer, skipped integer, missed integer)
+create or replace function sched.decide(p_batch sched.due_date[], p_now timestamptz, p_by text)
+returns table (enqueued integer, skipped integer, missed integer)
 language plpgsql volatile
 set plan_cache_mode = force_custom_plan set join_collapse_limit = 1 set from_collapse_limit = 1
 set enable_hashjoin = off set enable_mergejoin = off set enable_material = off set enable_seqscan = off
 set enable_bitmapscan = off as $$
 declare
-  v_ids integer[];
-  v_dates timestamptz[];
-  v_revisions integer[];
-  v_interval_starts timestamptz[];
-  v_job_keys text[];
-  v_overlaps text[];
-  v_reasons text[];
-  v_covers timestamptz[];
-  v_takes_slot boolean[];
+  v_fates sched.fate[];
   v_keys text[];
   v_queues text[];
   v_cancelling integer[];
 begin
   -- Overlap is decided under the key's lock, and read in later statements: a completion that is under way either
   -- commits first, or finds the new job waiting and admits it.
-  perform sched.lock_keys(array(
-    select sched.overlap_key(s) from (select distinct unnest(p_schedule_ids) as s) as schedules));
+  perform sched.lock_keys(array(select sched.overlap_key(d.schedule_id) from unnest(p_batch) as d));
+  v_fates := array(select f from sched.fates(p_batch, p_now) f);
 
-  select array_agg(f.schedule_id), array_agg(f.logical_date), array_agg(f.revision), array_agg(f.interval_start),
-         array_agg(f.key), array_agg(f.overlap), array_agg(f.reason), array_agg(f.covers_from), array_agg(f.takes_slot)
-  into v_ids, v_dates, v_revisions, v_interval_starts, v_job_keys, v_overlaps, v_reasons, v_covers, v_takes_slot
-  from sched.fates(p_schedule_ids, p_logical_dates, p_now) f;
+  with recorded as (
+    update sched.occurrences o
+    set state = case when f.reason in ('paused', 'overlap', 'overlap_full') then 'skipped' else 'missed' end,
+        reason = f.reason, decided_at = p_now, decided_by = p_by
+    from unnest(v_fates) as f
+    cross join lateral (
+      select x.ctid from sched.occurrences x
+      where x.schedule_id = f.schedule_id and x.logical_date = f.logical_date and x.state = 'planned'
+      offset 0
+    ) found
+    where f.reason is not null and o.ctid = found.ctid
+    returning o.state
+  )
+  select count(*) filter (where r.state = 'skipped'), count(*) filter (where r.state = 'missed')
+  into skipped, missed
+  from recorded r;
 
   with inserted as (
     insert into sched.jobs (
@@ -237,46 +245,38 @@ begin
       interval_start, interval_end, covers_from, revision, overlap_key, limit_key, wait_order)
     select r.job_type, r.run, r.payload, case when w.key is null then 'pending' else 'waiting' end, w.key,
            f.takes_slot, 'schedule', r.queue, r.priority, r.max_attempts, r.timeout,
-           r.retry_base, r.retry_max, r.retry_jitter, f.key, f.schedule_id, s.name, f.logical_date, 1,
-           f.interval_start, f.logical_date, f.covers_from, f.revision, k.overlap_key, r.limit_key,
+           r.retry_base, r.retry_max, r.retry_jitter, f.key, f.schedule_id, f.schedule, f.logical_date, 1,
+           f.interval_start, f.logical_date, c.covers_from, f.revision, k.overlap_key, r.limit_key,
            extract(epoch from f.logical_date)
-    from unnest(v_ids, v_dates, v_revisions, v_interval_starts, v_job_keys, v_reasons, v_covers, v_takes_slot)
-      as f (schedule_id, logical_date, revision, interval_start, key, reason, covers_from, takes_slot)
-    join sched.schedules s on s.id = f.schedule_id
+    from unnest(v_fates) as f
     join sched.schedule_revisions r on r.schedule_id = f.schedule_id and r.revision = f.revision
     cross join lateral (
       select case when r.overlap <> 'allow' then sched.overlap_key(f.schedule_id) end as overlap_key) k
     cross join lateral (
       select sched.first_key(case when not f.takes_slot then k.overlap_key end, r.limit_key) as key) w
+    cross join lateral (
+      select case when r.catchup = 'latest' and exists (
+        select from sched.occurrences e
+        where e.schedule_id = f.schedule_id and e.logical_date = f.interval_start
+          and (e.reason = 'coalesced' or e.state = 'planned')
+        offset 0
+      ) then sched.coalesced_from(f.schedule_id, f.logical_date, p_now) end as covers_from) c
     where f.reason is null
-    on conflict do nothing
-    returning status, queue, waiting_for
+    returning id, schedule_id, logical_date, status, queue, waiting_for
+  ), recorded as (
+    update sched.occurrences o
+    set state = 'enqueued', reason = null, decided_at = p_now, decided_by = p_by, job_id = i.id
+    from inserted i
+    where o.schedule_id = i.schedule_id and o.logical_date = i.logical_date and o.state = 'planned'
   )
-  select array_agg(distinct i.waiting_for) filter (where i.waiting_for is not null),
+  select count(*),
+         array_agg(distinct i.waiting_for) filter (where i.waiting_for is not null),
          array_agg(distinct i.queue) filter (where i.status = 'pending')
-  into v_keys, v_queues
+  into enqueued, v_keys, v_queues
   from inserted i;
 
-  with recorded as (
-    update sched.occurrences o
-    set state = case when j.id is not null then 'enqueued'
-                     when f.reason in ('paused', 'overlap', 'overlap_full') then 'skipped'
-                     else 'missed' end,
-        reason = case when j.id is null then coalesce(f.reason, 'key_taken') end,
-        decided_at = p_now, decided_by = p_by, job_id = j.id
-    from unnest(v_ids, v_dates, v_reasons) as f (schedule_id, logical_date, reason)
-    left join sched.jobs j
-      on f.reason is null and j.schedule_id = f.schedule_id and j.logical_date = f.logical_date and j.generation = 1
-    where o.schedule_id = f.schedule_id and o.logical_date = f.logical_date and o.state = 'planned'
-    returning o.state
-  )
-  select count(*) filter (where c.state = 'enqueued'), count(*) filter (where c.state = 'skipped'),
-         count(*) filter (where c.state = 'missed')
-  into enqueued, skipped, missed
-  from recorded c;
-
   select array_agg(distinct f.schedule_id) into v_cancelling
-  from unnest(v_ids, v_overlaps, v_reasons) as f (schedule_id, overlap, reason)
+  from unnest(v_fates) as f
   where f.overlap = 'cancel_running' and f.reason is null;
   if v_cancelling is not null then
     v_keys := v_keys || sched.cancel_superseded(v_cancelling, p_now, p_by);
@@ -289,8 +289,9 @@ begin
 end
 $$;
 
--- `overlap: cancel_running`: of each schedule only the newest live job goes on. Those not running are cancelled, a
--- running one is asked to stop (the reaper withdraws its lease after 30 s). Returns the keys whose slots came free.
+-- `overlap: cancel_running`: of each schedule only the newest live job goes on; triggered ones count too. Those not
+-- running are cancelled, a running one is asked to stop (the reaper withdraws its lease after 30 s). Returns the keys
+-- whose slots came free.
 create or replace function sched.cancel_superseded(p_schedule_ids integer[], p_now timestamptz, p_by text)
 returns text[]
 language plpgsql volatile as $$
@@ -303,10 +304,11 @@ begin
   where j.schedule_id = any (p_schedule_ids)
     and j.status in ('scheduled', 'waiting', 'pending', 'running')
     and j.origin <> 'backfill'
-    and j.logical_date < (
-      select max(n.logical_date) from sched.jobs n
+    and exists (
+      select from sched.jobs n
       where n.schedule_id = j.schedule_id and n.origin = 'schedule'
-        and n.status in ('scheduled', 'waiting', 'pending', 'running'));
+        and n.status in ('scheduled', 'waiting', 'pending', 'running')
+        and (n.logical_date > j.logical_date or j.logical_date is null and n.id > j.id));
   perform sched.lock_keys(array(
     select k from sched.jobs j, unnest(array[j.overlap_key, j.limit_key]) as k
     where j.id = any (v_ids) and k is not null));
@@ -348,9 +350,7 @@ create or replace function sched.fire(
 )
 language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
 declare
-  v_schedule_ids integer[];
-  v_logical_dates timestamptz[];
-  v_error text;
+  v_batch sched.due_date[];
   v_sqlstate text;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
@@ -364,20 +364,20 @@ begin
     return;
   end if;
 
-  select b.schedule_ids, b.logical_dates into v_schedule_ids, v_logical_dates from sched.due_batch(p_now, p_limit) b;
-  outcome := case when v_schedule_ids is null then 'idle' else 'fired' end;
-  if v_schedule_ids is not null then
-    is_more_due := cardinality(v_schedule_ids) >= p_limit;
+  v_batch := sched.due_batch(p_now, p_limit);
+  outcome := case when v_batch is null then 'idle' else 'fired' end;
+  if v_batch is not null then
+    is_more_due := cardinality(v_batch) >= p_limit;
     begin
       select d.enqueued, d.skipped, d.missed into enqueued, skipped, missed
-      from sched.decide(v_schedule_ids, v_logical_dates, p_now, p_by) d;
+      from sched.decide(v_batch, p_now, p_by) d;
     exception when others then
-      get stacked diagnostics v_error = message_text, v_sqlstate = returned_sqlstate;
+      get stacked diagnostics v_sqlstate = returned_sqlstate;
       if sched.is_transient(v_sqlstate) then
         raise;
       end if;
       select d.enqueued, d.skipped, d.missed into enqueued, skipped, missed
-      from sched.decide_one_by_one(v_schedule_ids, v_logical_dates, p_now, p_by) d;
+      from sched.decide_one_by_one(v_batch, p_now, p_by) d;
     end;
   end if;
 
@@ -389,9 +389,8 @@ end
 $$;
 
 -- The fallback of a failed pass: each schedule in its own subtransaction.
-create or replace function sched.decide_one_by_one(
-  p_schedule_ids integer[], p_logical_dates timestamptz[], p_now timestamptz, p_by text
-) returns table (enqueued integer, skipped integer, missed integer)
+create or replace function sched.decide_one_by_one(p_batch sched.due_date[], p_now timestamptz, p_by text)
+returns table (enqueued integer, skipped integer, missed integer)
 language plpgsql volatile as $$
 declare
   v_schedule record;
@@ -402,13 +401,13 @@ declare
 begin
   enqueued := 0; skipped := 0; missed := 0;
   for v_schedule in
-    select d.schedule_id as id, array_agg(d.schedule_id) as ids, array_agg(d.logical_date) as dates
-    from unnest(p_schedule_ids, p_logical_dates) as d (schedule_id, logical_date)
-    group by d.schedule_id
-    order by d.schedule_id
+    select o.schedule_id as id, array_agg(o) as batch, array_agg(o.logical_date) as dates
+    from unnest(p_batch) as o
+    group by o.schedule_id
+    order by o.schedule_id
   loop
     begin
-      select d.* into v_counts from sched.decide(v_schedule.ids, v_schedule.dates, p_now, p_by) d;
+      select d.* into v_counts from sched.decide(v_schedule.batch, p_now, p_by) d;
       enqueued := enqueued + v_counts.enqueued;
       skipped := skipped + v_counts.skipped;
       missed := missed + v_counts.missed;

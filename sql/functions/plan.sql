@@ -63,6 +63,9 @@ begin
   from unnest(p_ids, p_planned_until, p_plan_at) as p (id, planned_until, plan_at)
   where s.id = p.id and s.id = any (v_ids);
 
+  -- Passes remember where planned dates begin (sched.first_due).
+  update sched.state s set looked_at = null
+  where s.nothing_due_before > (select min(d) from unnest(p_due_ats) as d) and s.looked_at is not null;
   update sched.state s set last_plan_at = p_now
   where s.last_plan_at is null or s.last_plan_at > p_now or s.last_plan_at < p_now - interval '10 seconds';
   return query select unnest(v_ids);

@@ -18,6 +18,8 @@ create table sched.state (
   tzdata text,
   tzdata_changed_at timestamptz,
   last_pass_at timestamptz,
+  looked_at timestamptz,
+  nothing_due_before timestamptz,
   last_plan_at timestamptz,
   last_watch_at timestamptz,
   clock_apart interval,
@@ -29,6 +31,7 @@ comment on table sched.state is 'One row: who hosts the passes, which tz databas
 comment on column sched.state.tzdata is 'Newest tz database that has planned; a process with older data does not plan.';
 insert into sched.state default values;
 
+comment on column sched.state.nothing_due_before is 'What a slow look at looked_at found: no planned date was due before (sched.first_due).';
 comment on column sched.state.functions is 'SHA-256 of the functions and views that the last migrate made.';
 comment on column sched.state.clock_apart is 'How far the clock of a ticker was from this database''s, when over a minute.';
 
@@ -130,6 +133,16 @@ comment on column sched.occurrences.wall is 'Nominal local time before a gap mov
 comment on column sched.occurrences.fold is 'The second pass of a wall time that happens twice.';
 comment on column sched.occurrences.interval_start is 'The previous expected logical date.';
 create index occurrences_due on sched.occurrences (due_at, schedule_id, logical_date) where state = 'planned';
+
+-- A planned occurrence with what its policies need, and what becomes of it (sched.due_batch, sched.fates).
+create type sched.due_date as (
+  schedule_id integer, logical_date timestamptz, revision integer, due_at timestamptz, interval_start timestamptz,
+  schedule text, key text, catchup text, overlap text, max_age interval, is_late boolean
+);
+create type sched.fate as (
+  schedule_id integer, logical_date timestamptz, revision integer, interval_start timestamptz, schedule text, key text,
+  overlap text, reason text, takes_slot boolean
+);
 
 create table sched.daily_counts (
   schedule_id integer not null,
