@@ -150,11 +150,12 @@ def _finding(measured: list[Measured], settings: LabSettings) -> Finding:
         "the transaction stays open there is none yet, and a claim of sched need not be durable (lost in a crash, it "
         f"is claimed again). Cases of up to {FEW_WORKERS} workers run side by side.",
         conclusion="Selecting a job and then updating it executes jobs several times: workers that were in step once "
-        "meet again at the next job, and the more there are, the more of them do the work of others. Their attempts "
-        "overwrite each other's count, so that the table does not show it. A row lock prevents both. With a plain "
-        "`for update` claims wait for each other; skipping locked rows waits for nobody. Holding the transaction "
-        "open gives good figures here; what it costs is in the next experiment. The design claims with `for update "
-        "skip locked` and commits before the work begins, and its tokens, leases and attempts cost no throughput.",
+        "tend to meet again at the next job, and the more there are, the more of them repeat the work of others. "
+        "Their attempts overwrite each other's count, so that the table does not show it. A row lock prevents both. "
+        "With a plain `for update` a claim waits for whoever locks the same row, which at this rate of claims is "
+        "seldom long; with `skip locked` it waits for nobody, at any rate. Holding the transaction open gives good "
+        "figures here; what it costs is in the next experiment. The design claims with `for update skip locked` and "
+        "commits before the work begins; its tokens, leases and attempts cost no throughput here.",
         tables=[_table(measured)],
         charts=_charts(measured, settings),
     )

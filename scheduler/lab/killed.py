@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -79,18 +79,25 @@ def measure_killed(database: LabDatabase, settings: LabSettings, say: Callable[[
         look = _patient_look(connection, watch, settings)
         with _worker(database, FIRST, half, settings) as first:
             say("killed: the first worker takes half of the jobs")
-            _until(look, lambda running: len(running) == half)
-            with _worker(database, SECOND, settings.killed_jobs, settings):
+            _until(look, lambda running: _is_alive(first) and len(running) == half)
+            with _worker(database, SECOND, settings.killed_jobs, settings) as second:
                 say("killed: the second one takes the rest")
-                _until(look, lambda running: len(running) == settings.killed_jobs)
+                _until(look, lambda running: _is_alive(second) and len(running) == settings.killed_jobs)
                 _until(look, lambda running: _is_ripe(connection, running, settings))
                 first.kill()
                 first.wait()
                 killed_at = database_now(connection)
                 say(f"killed: the first worker is dead; its leases last {settings.killed_lease.total_seconds():g} s")
-                _until(look, lambda _: value(connection, "killed_unfinished") == 0)
+                _until(look, lambda _: _is_alive(second) and value(connection, "killed_unfinished") == 0)
         attempts = [Attempt(*row) for row in rows(connection, "killed_attempts")]
     return _finding(attempts, watch, killed_at, settings)
+
+
+def _is_alive(worker: subprocess.Popen[bytes]) -> bool:
+    """True. Raises StorageError for a process that has ended by itself; what it said stands on stderr."""
+    if worker.poll() is not None:
+        raise StorageError(f"a worker process of the lab ended by itself, with code {worker.returncode}")
+    return True
 
 
 def _is_ripe(connection: Connection, running: list[Running], settings: LabSettings) -> bool:
@@ -134,11 +141,13 @@ def _worker(
     )
     assert process.stdin is not None
     try:
-        process.stdin.write(json.dumps(order).encode() + b"\n")
-        process.stdin.flush()
+        with suppress(BrokenPipeError):  # it has ended already: _is_alive tells
+            process.stdin.write(json.dumps(order).encode() + b"\n")
+            process.stdin.flush()
         yield process
     finally:
-        process.stdin.close()
+        with suppress(BrokenPipeError):
+            process.stdin.close()
         process.wait()
 
 

@@ -275,6 +275,13 @@ def test_every_statement_of_the_lab_is_used() -> None:
     assert [name for name in statements() if f'"{name}"' not in code] == []
 
 
+def test_a_worker_that_cannot_work_ends_the_lab_at_once(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scheduler.lab.killed.sys.executable", "/bin/false")
+    ended = sched("bench", "lab", "--quick", "--only", "killed", "--dsn", database)
+    assert (ended.code, ended.out) == (3, "")
+    assert ended.err.endswith("error: a worker process of the lab ended by itself, with code 1\n")
+
+
 def test_a_worker_of_the_lab_ends_with_its_input(database: str) -> None:
     with lab_schema(Database(database)):
         order = f'{{"dsn": "{database}", "name": "w", "concurrency": 1, "lease_seconds": 5}}\n'
