@@ -150,6 +150,7 @@ table sched.limits
   key text not null
   slots integer not null
   owner text
+  lowered_at timestamp with time zone
   constraint limits_pkey PRIMARY KEY (key)
   constraint limits_slots CHECK ((slots >= 1))
 

@@ -71,6 +71,7 @@ def examine(
     return [
         *checks,
         Check(name="schema", is_ok=True, text="current"),
+        _ticker_clock(state),
         _tz_database(state),
         _passes(state, server),
         *_dates(connection),
@@ -120,6 +121,18 @@ def _clock(apart: timedelta) -> Check:
         text=_apart(apart),
         advice="let both follow a time server; a ticker does not decide while they are a day apart. What a clock that "
         'was ahead decided too early, "sched doctor --repair-clock" takes back',
+    )
+
+
+def _ticker_clock(state: StateFacts) -> Check:
+    if state.clock_apart is None:
+        return Check(name="ticker clock", is_ok=True, text="no ticker reports another time than the database's")
+    side = "ahead of" if state.clock_apart > timedelta(0) else "behind"
+    return Check(
+        name="ticker clock",
+        is_ok=False,
+        text=f"the clock of a ticker is {format_duration(abs(state.clock_apart))} {side} the database's",
+        advice="let its machine follow a time server; a ticker does not decide while they are a day apart",
     )
 
 
@@ -245,6 +258,14 @@ def _work(connection: Connection) -> Iterator[Check]:
         advice='run "sched worker --queue NAME"',
         noun="queue",
     )
+    yield _limits(doctor.draining_limits(connection))
+
+
+def _limits(draining: Sequence[Noticed]) -> Check:
+    """A lowered limit is over its slots until jobs end: to be known, and nothing to do about."""
+    subjects = [each.what for each in draining]
+    text = f"lowered, and over their slots until jobs end: {_named(subjects)}" if draining else "none is over its slots"
+    return Check(name="limits", is_ok=True, text=text, subjects=subjects)
 
 
 def _listed(name: str, found: Sequence[Noticed], *, good: str, bad: str, advice: str, noun: str) -> Check:

@@ -16,7 +16,7 @@ from typing import Protocol
 from scheduler.errors import TransientStorageError
 from scheduler.services.loop import Link
 from scheduler.storage.database import Connection, Database, database_now, transaction
-from scheduler.storage.firing import FirePass, fire
+from scheduler.storage.firing import FirePass, fire, note_clock
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Ticker:
         self._planner = planner
         self._by = by
         self._own_clock = own_clock
-        self._warned_clock = False
+        self._is_clock_apart: bool | None = None
 
     def run_once(self, connection: Connection) -> TickResult:
         """Fire and plan until neither has anything left to do right now.
@@ -122,18 +122,25 @@ class Ticker:
         return fired
 
     def _is_clock_sane(self, connection: Connection) -> bool:
-        """Decisions use the database's clock; one that is a day away from ours is not trusted with them."""
-        apart = abs(database_now(connection) - self._own_clock())
-        if apart > CLOCK_WARNING and not self._warned_clock:
-            self._warned_clock = True
+        """Decisions use the database's clock; one that is a day away from ours is not trusted with them.
+
+        Records a difference of more than a minute for ``sched.health`` and the doctor while there is one, and takes it
+        back when there is none: the first time, because another ticker may have left it.
+        """
+        ahead = self._own_clock() - database_now(connection)
+        apart = abs(ahead)
+        is_apart = apart > CLOCK_WARNING
+        if is_apart and not self._is_clock_apart:
             logger.warning(
                 "the clocks of this machine and of the database are %s apart%s",
                 apart,
                 ": neither firing nor planning until they agree to a day" if apart > CLOCK_REFUSAL else "",
                 extra={"event": "clocks_differ", "seconds": apart.total_seconds()},
             )
-        if apart <= CLOCK_WARNING:
-            self._warned_clock = False
+        if is_apart or self._is_clock_apart is not False:
+            with transaction(connection):
+                note_clock(connection, ahead if is_apart else None)
+        self._is_clock_apart = is_apart
         return apart <= CLOCK_REFUSAL
 
 

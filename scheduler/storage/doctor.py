@@ -103,6 +103,11 @@ def ended_horizons(connection: Connection, patience: timedelta) -> list[Noticed]
     return _noticed(connection, "doctor_ended_horizons", patience=patience)
 
 
+def draining_limits(connection: Connection) -> list[Noticed]:
+    """Limits that were lowered below the jobs they had admitted, with both numbers, and when."""
+    return _noticed(connection, "doctor_draining_limits")
+
+
 def overdue_dates(connection: Connection) -> list[Noticed]:
     """Dates that are not done by their ``finish_by``, and when that was."""
     return _noticed(connection, "doctor_overdue")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from scheduler.storage.database import Connection
-from scheduler.storage.queries import fetch
+from scheduler.storage.queries import execute, fetch
 
 PASS_LIMIT = 5_000
 
@@ -22,6 +22,11 @@ class FirePass:
     is_more_due: bool
     next_due_at: datetime | None
     decided_at: datetime
+
+
+def note_clock(connection: Connection, apart: timedelta | None) -> None:
+    """Record how far the clock of this process is ahead of the database's; None when they agree."""
+    execute(connection, "state_note_clock", {"apart": apart})
 
 
 def fire(connection: Connection, by: str, now: datetime | None = None) -> FirePass:

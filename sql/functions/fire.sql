@@ -381,6 +381,7 @@ begin
     end;
   end if;
 
+  perform sched.note_ended_horizons(p_now, p_by);
   update sched.state s set last_pass_at = p_now
   where s.last_pass_at is null or s.last_pass_at > p_now or s.last_pass_at < p_now - interval '10 seconds';
   select min(o.due_at) into next_due_at from sched.occurrences o where o.state = 'planned' and o.due_at > p_now;

@@ -47,37 +47,42 @@ begin
     commit;
     exit when v_pass.outcome = 'busy' or not v_pass.is_more_due or clock_timestamp() >= v_until;
   end loop;
-  perform sched.note_ended_horizons(p_by => p_by);
-  commit;
 end
 $$;
 
--- Record `horizon_ended` for every schedule whose planned dates have run out, once until it is extended: its next
--- dates are decided late, by catch-up, when some worker or ticker has planned them. Returns how many were news. One
--- at a time; a second caller returns at once.
-create or replace function sched.note_ended_horizons(
-  p_now timestamptz default clock_timestamp(), p_by text default 'pg_cron'
-) returns integer
+-- Record `horizon_ended` for every schedule whose planned dates have run out, once until it is extended: its next dates
+-- are decided late, by catch-up, when some worker or ticker has planned them. Called by every pass, under its lock, so
+-- no two record the same. Returns how many were news. Index: schedules_plan; a schedule whose horizon ended has waited
+-- for a planner since before, and one that waits for a few seconds only is being planned, slice by slice. Nor has a
+-- horizon ended that was reached while no passes were made: after such an outage planners get their turn first.
+create or replace function sched.note_ended_horizons(p_now timestamptz, p_by text) returns integer
 language plpgsql volatile as $$
 declare
   v_news integer;
 begin
-  if not pg_try_advisory_xact_lock(sched.pass_lock_key() + 2) then
-    return 0;
-  end if;
   insert into sched.events (kind, schedule_id, actor, reason, details)
   select 'horizon_ended', s.id, p_by, 'no process that plans has extended it',
          jsonb_build_object('planned_until', sched.rfc3339(s.planned_until))
   from sched.schedules s
-  where s.planned_until < p_now
+  where s.plan_at < p_now - interval '10 seconds'
+    and s.planned_until < least(p_now, (select t.last_pass_at from sched.state t))
     and s.retired_at is null
     and not exists (
       select from sched.events e
-      where e.schedule_id = s.id and e.kind = 'horizon_ended'
+      where e.schedule_id = s.id and e.logical_date is null and e.kind = 'horizon_ended'
         and e.details ->> 'planned_until' = sched.rfc3339(s.planned_until));
   get diagnostics v_news = row_count;
   return v_news;
 end
+$$;
+
+-- Record how far the clock of a ticker is ahead of this database's (behind: negative), when they are over a minute apart;
+-- null when they agree. Told every second, it writes when the difference has changed by more than ten seconds.
+create or replace function sched.note_clock(p_apart interval) returns void
+language sql volatile as $$
+  update sched.state s set clock_apart = p_apart
+  where (s.clock_apart is null) <> (p_apart is null)
+     or abs(extract(epoch from s.clock_apart - p_apart)) > 10
 $$;
 
 -- Up to when each schedule in force is planned, the earliest end first; schedules without further dates are left out.

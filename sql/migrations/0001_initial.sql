@@ -33,7 +33,7 @@ insert into sched.state default values;
 
 comment on column sched.state.nothing_due_before is 'What a slow look at looked_at found: no planned date was due before (sched.first_due).';
 comment on column sched.state.functions is 'SHA-256 of the functions and views that the last migrate made.';
-comment on column sched.state.clock_apart is 'How far the clock of a ticker was from this database''s, when over a minute.';
+comment on column sched.state.clock_apart is 'How far the clock of a ticker is ahead of this database''s (behind: negative), when over a minute; else null.';
 
 create table sched.schedules (
   id integer generated always as identity constraint schedules_pkey primary key,
@@ -158,8 +158,10 @@ create table sched.limits (
   key text collate "C" constraint limits_pkey primary key,
   slots integer not null,
   owner text,
+  lowered_at timestamptz,
   constraint limits_slots check (slots >= 1)
 );
+comment on column sched.limits.lowered_at is 'When it last got fewer slots: jobs admitted before may be more until they end.';
 comment on table sched.limits is 'How many jobs of a key may be admitted at once. Keys "$<id>" are the overlap slots of schedules.';
 
 create table sched.backfills (

@@ -14,6 +14,20 @@ select t.host, t.tzdata, t.last_pass_at, t.clock_apart,
        (select count(*) from sched.schedules s where s.retired_at is null) as schedules
 from sched.state t;
 
+-- name: state_note_clock
+select sched.note_clock(%(apart)s::interval);
+
+-- name: doctor_draining_limits
+-- Limits that were lowered while more jobs had been admitted, and are over their slots until enough of them have ended.
+-- Index: jobs_limit_holders.
+select l.key || ' (' || h.jobs || ' of ' || l.slots || ')' as what, l.lowered_at as at
+from sched.limits l
+cross join lateral (
+  select count(*) as jobs from sched.jobs j where j.limit_key = l.key and j.holds_limit) h
+where l.lowered_at is not null and h.jobs > l.slots
+order by l.lowered_at, l.key
+limit %(limit)s::integer;
+
 -- name: doctor_unplanned
 -- Schedules that a planner should have looked at by now. Index: schedules_plan.
 select s.name as what, s.plan_at as at

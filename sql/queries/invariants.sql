@@ -17,10 +17,13 @@ where j.status = 'running' and (j.lease_owner is null or j.lease_token is null o
 limit %(limit)s::integer;
 
 -- name: invariant_limit_slots
--- A limit that was lowered is over its slots until enough of its jobs have ended.
+-- A limit that was lowered is over its slots until enough of the jobs admitted before have ended; a job made since then
+-- can only have been admitted wrongly while it is.
 select 'limit ' || l.key as what
 from sched.limits l
 where l.slots < (select count(*) from sched.jobs j where j.limit_key = l.key and j.holds_limit)
+  and (l.lowered_at is null or exists (
+    select from sched.jobs j where j.limit_key = l.key and j.holds_limit and j.created_at > l.lowered_at))
 limit %(limit)s::integer;
 
 -- name: invariant_overlap_slots

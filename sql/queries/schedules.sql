@@ -182,10 +182,11 @@ where o.schedule_id = any (%(ids)s::integer[])
   and o.state = 'planned';
 
 -- name: limits_apply
--- The limits of these owners as their files say.
-insert into sched.limits (key, slots, owner)
+-- The limits of these owners as their files say. When one gets fewer slots, that is noted.
+insert into sched.limits as l (key, slots, owner)
 select d.key, d.slots, d.owner
 from jsonb_to_recordset(%(rows)s::jsonb) as d (key text, slots integer, owner text)
 order by d.key
 on conflict (key) do update
-set slots = excluded.slots, owner = excluded.owner;
+set slots = excluded.slots, owner = excluded.owner,
+    lowered_at = case when excluded.slots < l.slots then clock_timestamp() else l.lowered_at end;

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.clock import FixedClock, SystemClock
-from scheduler.core.models import CalendarRule, Cron, Definition, DefinitionSet, ExcludedDays, Timing
+from scheduler.core.models import CalendarRule, Cron, Definition, DefinitionSet, ExcludedDays, Limit, Timing
 from scheduler.errors import ConfigError
 from scheduler.interfaces.cli.prune import SHORTEST
 from scheduler.services.apply import apply_definitions
@@ -61,6 +61,7 @@ def test_nothing_is_found_in_a_database_that_is_well(db: Connection) -> None:
         "clock",
         "notifications",
         "schema",
+        "ticker clock",
         "tz database",
         "passes",
         "planning",
@@ -71,6 +72,7 @@ def test_nothing_is_found_in_a_database_that_is_well(db: Connection) -> None:
         "calendars",
         "leases",
         "queues",
+        "limits",
         "sessions",
         "invariants",
     ]
@@ -406,3 +408,64 @@ def test_repairing_needs_a_schema(empty_database: str) -> None:
 
     assert (ended.code, ended.out) == (3, "")
     assert 'run "sched migrate"' in ended.err
+
+
+def test_the_clock_of_a_ticker_is_told_until_it_is_right_again(db: Connection) -> None:
+    clock = [HOUR]
+    ticker = Ticker(Planner(), by="test", own_clock=lambda: datetime.now(UTC) + clock[0])
+    ticker.run_once(db)
+    (row,) = db.execute("select clock_apart from sched.state").fetchall()
+    assert abs(row[0] - HOUR) < timedelta(seconds=10)
+    apply(db)
+    assert db.execute("select clock_apart from sched.health").fetchall() == [row]
+    assert "ahead of the database's" in findings(db)["ticker clock"].text
+    clock[0] = timedelta(seconds=50)
+    ticker.run_once(db)
+    assert db.execute("select clock_apart from sched.state").fetchall() == [(None,)]
+    assert "ticker clock" not in findings(db)
+
+
+def test_a_ticker_whose_clock_is_right_takes_back_what_another_left(db: Connection) -> None:
+    wrong = Ticker(Planner(), by="wrong", own_clock=lambda: datetime.now(UTC) - 2 * DAY)
+    right = Ticker(Planner(), by="right")
+    wrong.run_once(db)
+    assert "behind the database's" in findings(db)["ticker clock"].text
+    right.run_once(db)
+    assert "ticker clock" not in findings(db)
+    wrong.run_once(db)  # it goes on, and says so again
+    right.run_once(db)
+    assert "ticker clock" in findings(db)
+
+
+def set_slots(db: Connection, slots: int) -> None:
+    limits = {"api": Limit(key="api", concurrency=slots, owner="team")}
+    kept = Definition(
+        name="kept", owner="team", timing=Timing(name="kept", rule=Cron(expression="0 0 1 1 *")), job_type="x"
+    )
+    apply_definitions(
+        db, DefinitionSet(schedules={"kept": kept}, limits=limits, owners=frozenset({"team"})), actor="test"
+    )
+
+
+def test_a_lowered_limit_that_drains_is_known_and_no_violation(db: Connection) -> None:
+    set_slots(db, 3)
+    for _ in range(4):
+        db.execute("select sched.enqueue('x', p_limit_key => 'api')")
+    set_slots(db, 1)
+    assert "invariants" not in findings(db)
+    (limits,) = [check for check in examine(db) if check.name == "limits"]
+    assert (limits.is_ok, limits.subjects) == (True, ["api (3 of 1)"])
+    # A job that was made since then has no slot to hold.
+    db.execute(
+        "insert into sched.jobs (job_type, status, limit_key, holds_limit) values ('x', 'pending', 'api', true)",
+    )
+    assert findings(db)["invariants"].subjects == ["limit api"]
+
+
+def test_more_jobs_than_a_limit_ever_had_are_a_violation(db: Connection) -> None:
+    set_slots(db, 1)
+    for _ in range(2):
+        db.execute(
+            "insert into sched.jobs (job_type, status, limit_key, holds_limit) values ('x', 'pending', 'api', true)"
+        )
+    assert findings(db)["invariants"].subjects == ["limit api"]

@@ -113,7 +113,7 @@ def end_horizon(db: Connection, at: datetime) -> None:
     db.execute("delete from sched.occurrences")
     db.execute("update sched.schedule_revisions set valid_from = %s - interval '1 day'", (at,))
     db.execute(
-        "update sched.schedules set applied_at = %s - interval '1 day', planned_until = %s, plan_at = now()", (at, at)
+        "update sched.schedules set applied_at = %s - interval '1 day', planned_until = %s, plan_at = %s", (at, at, at)
     )
 
 
