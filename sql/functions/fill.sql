@@ -2,9 +2,10 @@
 
 -- The dates of a slice beside their rows, and why one cannot be filled (reason, else null): `already`, `unfinished` (a
 -- job of that date still runs or waits) or `key_taken`. Changes nothing. What would break a unique key on insertion
--- is looked for only with p_is_careful: a row of that wall, a job of that key or date, two dates of one key.
+-- is looked for only with p_is_careful: a row where none was expected (no p_states), one of that wall, a job of that
+-- key or date, two dates of one key.
 --
--- "offset 0" keeps a look-up the inner side, by key, whatever the statistics say.
+-- "offset 0" keeps a look-up one by key, whatever the statistics say.
 create or replace function sched.fillable(
   p_states text[], p_ids integer[], p_revisions integer[], p_logical_dates timestamptz[], p_due_ats timestamptz[],
   p_walls timestamp[], p_folds boolean[], p_local_dates date[], p_interval_starts timestamptz[],
@@ -15,53 +16,58 @@ create or replace function sched.fillable(
   generation smallint, key text, reason text
 )
 language sql stable as $$
-  select a.*, s.name, o.state, o.reason, o.decided_at, g.generation, k.key,
+  with rules as materialized (
+    select r.schedule_id, r.revision, s.name, s.ledger_from, r.key_template
+    from (select distinct u.* from unnest(p_ids, p_revisions) as u (schedule_id, revision)) d
+    join sched.schedules s on s.id = d.schedule_id
+    join sched.schedule_revisions r on r.schedule_id = d.schedule_id and r.revision = d.revision
+  )
+  select a.*, r.name, o.state, o.reason, o.decided_at, g.generation, k.key,
          case
-           when a.logical_date <= s.ledger_from then 'already'
+           when a.logical_date <= r.ledger_from then 'already'
            when o.state is not null and o.state <> all (p_states) then 'already'
            when o.state = 'planned' and o.due_at > p_now then 'already'
            when p_is_careful and o.state is null and exists (
              select from sched.occurrences w
-             where w.schedule_id = a.schedule_id and w.wall = a.wall and w.fold = a.fold and w.revision = a.revision)
+             where w.schedule_id = a.schedule_id and w.wall = a.wall and w.fold = a.fold and w.revision = a.revision
+             offset 0)
            then 'already'
            when case when o.state = 'enqueued' then exists (
              select from sched.jobs j
-             where j.id = o.job_id and j.status in ('scheduled', 'waiting', 'pending', 'running', 'held')) end
+             where j.id = o.job_id and j.status in ('scheduled', 'waiting', 'pending', 'running', 'held')
+             offset 0) end
            then 'unfinished'
-           when exists (select from sched.job_results x where x.key = k.key) then 'key_taken'
+           when exists (select from sched.job_results x where x.key = k.key offset 0) then 'key_taken'
            when p_is_careful and (
-             exists (select from sched.jobs j where j.idempotency_key = k.key)
+             exists (select from sched.jobs j where j.idempotency_key = k.key offset 0)
              or exists (
                select from sched.jobs j
-               where j.schedule_id = a.schedule_id and j.logical_date = a.logical_date and j.generation = g.generation))
+               where j.schedule_id = a.schedule_id and j.logical_date = a.logical_date and j.generation = g.generation
+               offset 0))
            then 'key_taken'
          end
   from unnest(p_ids, p_revisions, p_logical_dates, p_due_ats, p_walls, p_folds, p_local_dates, p_interval_starts)
     as a (schedule_id, revision, logical_date, due_at, wall, fold, local_date, interval_start)
-  join sched.schedules s on s.id = a.schedule_id
-  cross join lateral (
-    select x.key_template from sched.schedule_revisions x
-    where x.schedule_id = a.schedule_id and x.revision = a.revision offset 0
-  ) r
+  join rules r on r.schedule_id = a.schedule_id and r.revision = a.revision
   left join lateral (
     select x.state, x.reason, x.due_at, x.decided_at, x.generation, x.job_id from sched.occurrences x
-    where x.schedule_id = a.schedule_id and x.logical_date = a.logical_date offset 0
+    where (p_is_careful or p_states <> '{}') and x.schedule_id = a.schedule_id and x.logical_date = a.logical_date
+    offset 0
   ) o on true
   cross join lateral (
     select (coalesce(o.generation, 1) + (o.state is not distinct from 'enqueued')::integer)::smallint as generation
   ) g
   cross join lateral (
     select sched.occurrence_key(
-      r.key_template, s.name, a.logical_date, a.local_date, a.interval_start, g.generation) as key offset 0
+      r.key_template, r.name, a.logical_date, a.local_date, a.interval_start, g.generation) as key offset 0
   ) k
 $$;
 
 -- The jobs and ledger rows of a slice, for sched.fill. Fails with unique_violation where a key is taken, unless
 -- p_is_careful.
 --
--- One statement, so that no step looks up what the one before it wrote. is_free is a column because the planner takes
--- half of the rows for true and next to none for "reason is null": estimates that are too small would bring nested
--- loops over whole slices.
+-- One statement in which every step reads what was asked: jobs get their ids there, so that no step has to look up or
+-- join what another wrote.
 create or replace function sched.fill_slice(
   b sched.backfills, p_own_key text, p_states text[],
   p_ids integer[], p_revisions integer[], p_logical_dates timestamptz[], p_due_ats timestamptz[],
@@ -70,19 +76,28 @@ create or replace function sched.fill_slice(
   out filled integer, out left_ids integer[], out left_dates timestamptz[], out left_reasons text[]
 )
 language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
+declare
+  v_at constant timestamptz := clock_timestamp();
 begin
-  with asked as materialized (
-    select f.*, f.reason is null as is_free
+  with found as (
+    select f.*,
+           case when p_is_careful then row_number() over (partition by f.key, f.reason is null order by f.logical_date) > 1
+                else false end as is_double
     from sched.fillable(
       p_states, p_ids, p_revisions, p_logical_dates, p_due_ats, p_walls, p_folds, p_local_dates, p_interval_starts,
       p_now, p_is_careful) f
+  ), asked as materialized (
+    select f.*, f.reason is null and not f.is_double as is_free,
+           case when f.reason is null and not f.is_double then nextval('sched.jobs_id_seq') end as job_id
+    from found f
   ), made as (
     insert into sched.jobs (
-      job_type, run, payload, status, waiting_for, origin, queue, priority, max_attempts, timeout, retry_base,
-      retry_max, retry_jitter, idempotency_key, schedule_id, schedule, logical_date, generation, interval_start,
-      interval_end, revision, backfill_id, overlap_key, limit_key, wait_order)
-    select r.job_type, r.run, r.payload || coalesce(b.payload, '{}'),
-           case when w.key is null then 'pending' else 'waiting' end, w.key, 'backfill', r.queue, b.priority,
+      id, job_type, run, payload, status, waiting_for, origin, queue, priority, available_at, max_attempts, timeout,
+      retry_base, retry_max, retry_jitter, idempotency_key, schedule_id, schedule, logical_date, generation,
+      interval_start, interval_end, revision, backfill_id, overlap_key, limit_key, wait_order)
+    overriding system value
+    select a.job_id, r.job_type, r.run, case when b.payload is null then r.payload else r.payload || b.payload end,
+           case when w.key is null then 'pending' else 'waiting' end, w.key, 'backfill', r.queue, b.priority, v_at,
            r.max_attempts, r.timeout, r.retry_base, r.retry_max, r.retry_jitter, a.key, a.schedule_id, a.schedule,
            a.logical_date, a.generation, a.interval_start, a.logical_date, a.revision, b.id, w.overlap_key,
            r.limit_key, extract(epoch from a.logical_date) * case when b.is_descending then -1 else 1 end
@@ -93,41 +108,35 @@ begin
       from (select case when r.overlap <> 'allow' and not b.is_overlap_allowed then sched.overlap_key(a.schedule_id)
                         else p_own_key end as overlap_key) o) w
     where a.is_free
-      and (not p_is_careful or (a.schedule_id, a.logical_date) in (
-        select distinct on (f.key) f.schedule_id, f.logical_date
-        from asked f where f.is_free order by f.key, f.logical_date, f.schedule_id))
-    order by case when b.is_descending then a.logical_date end desc, a.logical_date, a.schedule_id
-    returning id, schedule_id, logical_date
+    order by a.job_id
   ), recorded as (
     insert into sched.occurrences (
       schedule_id, revision, logical_date, due_at, wall, fold, local_date, interval_start, generation,
       state, reason, decided_at, decided_by, job_id)
     select a.schedule_id, a.revision, a.logical_date, a.due_at, a.wall, a.fold, a.local_date, a.interval_start,
-           a.generation, 'enqueued', 'backfill', p_now, b.actor, m.id
+           a.generation, 'enqueued', 'backfill', p_now, b.actor, a.job_id
     from asked a
-    join made m on m.schedule_id = a.schedule_id and m.logical_date = a.logical_date
-    where a.was is null
+    where a.is_free and a.was is null
   ), changed as (
     update sched.occurrences o
-    set state = 'enqueued', reason = 'backfill', decided_at = p_now, decided_by = b.actor, job_id = m.id,
+    set state = 'enqueued', reason = 'backfill', decided_at = p_now, decided_by = b.actor, job_id = a.job_id,
         generation = a.generation
     from asked a
-    join made m on m.schedule_id = a.schedule_id and m.logical_date = a.logical_date
-    where a.was is not null and o.schedule_id = a.schedule_id and o.logical_date = a.logical_date
+    where a.is_free and a.was is not null and o.schedule_id = a.schedule_id and o.logical_date = a.logical_date
   ), noted as (
     insert into sched.events (kind, schedule_id, logical_date, job_id, actor, reason, details)
     select case when a.was = 'enqueued' then 'superseded' else 'backfilled' end, a.schedule_id, a.logical_date,
-           m.id, b.actor, a.was_reason,
+           a.job_id, b.actor, a.was_reason,
            jsonb_build_object('was', a.was, 'decided_at', a.was_decided_at, 'backfill', b.id)
     from asked a
-    join made m on m.schedule_id = a.schedule_id and m.logical_date = a.logical_date
-    where a.was is not null
+    where a.is_free and a.was is not null
   )
-  select (select count(*) from made), array_agg(a.schedule_id), array_agg(a.logical_date),
-         array_agg(coalesce(a.reason, 'key_taken'))
+  select count(*) filter (where a.is_free),
+         array_agg(a.schedule_id) filter (where not a.is_free),
+         array_agg(a.logical_date) filter (where not a.is_free),
+         array_agg(coalesce(a.reason, 'key_taken')) filter (where not a.is_free)
   into filled, left_ids, left_dates, left_reasons
-  from asked a
-  where not exists (select from made m where m.schedule_id = a.schedule_id and m.logical_date = a.logical_date);
+  from asked a;
 end
 $$;
 
