@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 POLL = timedelta(seconds=1)
 BUSY_WAIT = timedelta(milliseconds=50)
+WAKE_MARGIN = timedelta(milliseconds=1)
+"""A pass that comes before the moment it was meant for has to be repeated."""
 CLOCK_WARNING = timedelta(minutes=1)
 CLOCK_REFUSAL = timedelta(days=1)
 
@@ -80,6 +83,7 @@ class Ticker:
             return TickResult()
         total = TickResult()
         while True:
+            started = time.monotonic()
             fired = self._fire(connection)
             planned = self._planner.run_once(connection)
             total = replace(
@@ -92,7 +96,8 @@ class Ticker:
             if fired.outcome == "busy":
                 return replace(total, is_busy=True, sleep=BUSY_WAIT)
             if not (fired.is_more_due or planned.schedules):
-                return replace(total, next_due_at=fired.next_due_at, sleep=_sleep(fired))
+                elapsed = timedelta(seconds=time.monotonic() - started)
+                return replace(total, next_due_at=fired.next_due_at, sleep=_sleep(fired, elapsed))
 
     def run(self, database: Database, stop: threading.Event) -> None:
         """Tick until ``stop`` is set, sleeping until the next date is due; trouble with the database is waited out."""
@@ -144,8 +149,9 @@ class Ticker:
         return apart <= CLOCK_REFUSAL
 
 
-def _sleep(fired: FirePass) -> timedelta:
+def _sleep(fired: FirePass, elapsed: timedelta) -> timedelta:
+    """Until the next date is due, when the pass began so long ago."""
     if fired.next_due_at is None:
         return POLL
-    until_due = fired.next_due_at - fired.decided_at
+    until_due = fired.next_due_at - fired.decided_at - elapsed + WAKE_MARGIN
     return max(timedelta(0), min(POLL, until_due))

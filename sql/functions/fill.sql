@@ -154,7 +154,7 @@ create or replace function sched.fill(
   p_now timestamptz default clock_timestamp(),
   out filled integer, out left_ids integer[], out left_dates timestamptz[], out left_reasons text[]
 )
-language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
+language plpgsql volatile set plan_cache_mode = force_custom_plan set jit = off as $$
 declare
   b sched.backfills;
   v_own_key text;

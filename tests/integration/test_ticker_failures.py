@@ -21,12 +21,12 @@ from typing import Any
 import pytest
 
 from scheduler.core.models import Definition, OverlapPolicy
-from scheduler.services.planner import Planner
+from scheduler.services.planner import Planner, PlanResult
 from scheduler.services.tick import Ticker, TickResult
 from scheduler.storage import firing
 from scheduler.storage.database import Connection, Database
 from scheduler.storage.migrations import migrate
-from tests.support.build import NOON, Policy, add_schedule, fire, plan_dates
+from tests.support.build import NOON, Policy, add_schedule, fire, plan_date, plan_dates
 from tests.support.cluster import Cluster, available_servers
 from tests.support.database import cloned_database, connect
 from tests.support.invariants import violations
@@ -278,6 +278,23 @@ def test_after_the_repair_of_a_clock_that_was_ahead_nothing_is_silenced_and_noth
     assert set(dates) >= set(moments[3:])
     undecided = "select count(*) from sched.occurrences where state = 'planned' and due_at <= %s"
     assert _row(db, undecided, moments[-1]) == (0,)
+
+
+class SlowPlanner:
+    """Nothing to plan, and half a second to find that out."""
+
+    def run_once(self, connection: Connection) -> PlanResult:
+        connection.execute("select pg_sleep(0.5)")
+        return PlanResult()
+
+
+def test_a_slow_tick_sleeps_less_so_that_the_next_date_is_not_late(db: Connection) -> None:
+    schedule = add_schedule(db)
+    due_at = datetime.now(UTC) + timedelta(seconds=0.9)
+    plan_date(db, schedule, due_at)
+    result = Ticker(SlowPlanner(), "test").run_once(db)
+    woken_at = datetime.now(UTC) + result.sleep
+    assert timedelta(0) <= woken_at - due_at < timedelta(seconds=0.4)
 
 
 @pytest.mark.parametrize(
