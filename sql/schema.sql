@@ -164,26 +164,26 @@ table sched.migrations
 
 -- The ledger: every expected logical date, from before it is due until long after it ran.
 table sched.occurrences with {autovacuum_vacuum_scale_factor=0.01,autovacuum_analyze_scale_factor=0.01}
-  schedule_id integer not null
-  revision integer not null
   logical_date timestamp with time zone not null
   due_at timestamp with time zone not null
   interval_start timestamp with time zone not null
   wall timestamp without time zone
+  decided_at timestamp with time zone
+  job_id bigint
+  schedule_id integer not null
+  revision integer not null
   local_date date not null
-  fold boolean not null default false
   generation smallint not null default 1
+  fold boolean not null default false
   state text not null default 'planned'::text
   reason text
-  decided_at timestamp with time zone
   decided_by text
-  job_id bigint
   constraint occurrences_decided CHECK (((state = 'planned'::text) = (decided_at IS NULL)))
   constraint occurrences_enqueued CHECK (((state <> 'enqueued'::text) OR (job_id IS NOT NULL)))
   constraint occurrences_pkey PRIMARY KEY (schedule_id, logical_date)
   constraint occurrences_state CHECK ((state = ANY (ARRAY['planned'::text, 'enqueued'::text, 'skipped'::text, 'missed'::text, 'waived'::text])))
-  constraint occurrences_wall UNIQUE (schedule_id, wall, fold, revision)
   CREATE INDEX occurrences_due ON sched.occurrences USING btree (due_at, schedule_id, logical_date) WHERE (state = 'planned'::text)
+  CREATE UNIQUE INDEX occurrences_wall ON sched.occurrences USING btree (schedule_id, wall, fold, revision) WHERE (wall IS NOT NULL)
 
 -- Times in which a schedule does not fire, judged by due_at; keep leaves dates undecided until resume.
 table sched.pauses

@@ -107,22 +107,22 @@ create unique index pauses_open on sched.pauses (schedule_id) where until_at is 
 create index pauses_schedule on sched.pauses (schedule_id, from_at);
 
 create table sched.occurrences (
-  schedule_id integer not null,
-  revision integer not null,
+  -- Wide columns first: nothing is lost to alignment in what is kept of every date.
   logical_date timestamptz not null,
   due_at timestamptz not null,
   interval_start timestamptz not null,
   wall timestamp,
+  decided_at timestamptz,
+  job_id bigint,
+  schedule_id integer not null,
+  revision integer not null,
   local_date date not null,
-  fold boolean not null default false,
   generation smallint not null default 1,
+  fold boolean not null default false,
   state text not null default 'planned',
   reason text,
-  decided_at timestamptz,
   decided_by text,
-  job_id bigint,
   constraint occurrences_pkey primary key (schedule_id, logical_date),
-  constraint occurrences_wall unique (schedule_id, wall, fold, revision),
   constraint occurrences_state check (state in ('planned', 'enqueued', 'skipped', 'missed', 'waived')),
   constraint occurrences_decided check ((state = 'planned') = (decided_at is null)),
   constraint occurrences_enqueued check (state <> 'enqueued' or job_id is not null)
@@ -132,6 +132,7 @@ comment on column sched.occurrences.logical_date is 'The nominal UTC instant; ne
 comment on column sched.occurrences.wall is 'Nominal local time before a gap moves it; null for rules in elapsed time.';
 comment on column sched.occurrences.fold is 'The second pass of a wall time that happens twice.';
 comment on column sched.occurrences.interval_start is 'The previous expected logical date.';
+create unique index occurrences_wall on sched.occurrences (schedule_id, wall, fold, revision) where wall is not null;
 create index occurrences_due on sched.occurrences (due_at, schedule_id, logical_date) where state = 'planned';
 
 -- A planned occurrence with what its policies need, and what becomes of it (sched.due_batch, sched.fates).
