@@ -209,7 +209,7 @@ returns table (enqueued integer, skipped integer, missed integer)
 language plpgsql volatile
 set plan_cache_mode = force_custom_plan set join_collapse_limit = 1 set from_collapse_limit = 1
 set enable_hashjoin = off set enable_mergejoin = off set enable_material = off set enable_seqscan = off
-set enable_bitmapscan = off as $$
+set enable_bitmapscan = off set enable_memoize = off as $$
 declare
   v_fates sched.fate[];
   v_keys text[];
@@ -218,7 +218,8 @@ declare
 begin
   -- Overlap is decided under the key's lock, and read in later statements: a completion that is under way either
   -- commits first, or finds the new job waiting and admits it.
-  perform sched.lock_keys(array(select sched.overlap_key(d.schedule_id) from unnest(p_batch) as d));
+  perform sched.lock_keys(array(
+    select sched.overlap_key(d.schedule_id) from unnest(p_batch) as d where d.overlap <> 'allow'));
   v_fates := array(select f from sched.fates(p_batch, p_now) f);
 
   with recorded as (
@@ -247,7 +248,7 @@ begin
            f.takes_slot, 'schedule', r.queue, r.priority, r.max_attempts, r.timeout,
            r.retry_base, r.retry_max, r.retry_jitter, f.key, f.schedule_id, f.schedule, f.logical_date, 1,
            f.interval_start, f.logical_date, c.covers_from, f.revision, k.overlap_key, r.limit_key,
-           extract(epoch from f.logical_date)
+           date_part('epoch', f.logical_date)
     from unnest(v_fates) as f
     join sched.schedule_revisions r on r.schedule_id = f.schedule_id and r.revision = f.revision
     cross join lateral (
