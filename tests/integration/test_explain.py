@@ -57,6 +57,27 @@ def test_a_date_that_ran_is_told_from_definition_to_result(db: Connection) -> No
     assert [step.kind for step in explanation.steps][:2] == ["definition", "expected"]
 
 
+def test_a_running_job_says_how_far_it_is_and_a_finished_one_who_replayed_it(db: Connection) -> None:
+    apply(db)
+    report = find_gaps(db, GapRequest(since=date(2026, 3, 29), until=date(2026, 3, 30)))
+    fill_gaps(db, report.gaps, 0, BackfillRequest(actor="anna", since="2026-03-29"))
+    ((job_id, token),) = claim_all(db)
+    beat = (
+        "select sched.heartbeat(array[%s]::bigint[], array[%s]::uuid[], '15 s', array[0.4]::real[], array['page 40'])"
+    )
+    db.execute(beat, (job_id, token))
+    assert f"job {job_id} is running, 40%: page 40" in told(explain(db, "s", date(2026, 3, 29)))
+    assert db.execute("select id, progress, progress_note from sched.running").fetchall() == [
+        (job_id, pytest.approx(0.4), "page 40")
+    ]
+
+    complete(db, job_id, token)
+    db.execute("select sched.replay(%s, 'ben', 'wrong template')", (job_id,))
+    text = told(explain(db, "s", date(2026, 3, 29)))
+    assert "40%" not in text
+    assert "job replayed by ben, was succeeded: wrong template" in text
+
+
 def test_a_missing_date_says_so(db: Connection) -> None:
     apply(db)
     assert "missing: the schedule was first applied" in told(explain(db, "s", date(2026, 3, 10)))
