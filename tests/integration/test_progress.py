@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from scheduler.services.worker.heart import Heart
 from scheduler.services.worker.in_flight import InFlight
 from scheduler.services.worker.settings import WorkerSettings
 from scheduler.storage.database import Database
+from scheduler.storage.migrations import migrate
 from tests.support import process_app
+from tests.support.cluster import Cluster
 from tests.support.database import connect
 from tests.support.leases import OTHER_TOKEN, Connection, add, claim, complete, expire, outcomes, snapshot, updates
 from tests.support.wait import wait_for
@@ -226,3 +229,33 @@ def test_a_note_is_stored_bounded_and_without_secrets(database: str, one: Connec
     assert len(note) <= 200
     assert note.startswith("to postgresql://...")
     assert "secret" not in note and "\0" not in note
+
+
+def test_a_note_that_the_database_has_no_characters_for_costs_no_lease(server: Cluster) -> None:
+    """The server refuses the text; the beat is repeated without it, and what is said later is stored."""
+    registry, may_end = HandlerRegistry(), threading.Event()
+
+    @registry.handler("speak")
+    def speak(job: Job) -> None:
+        job.progress(0.4, "10 \N{EURO SIGN}")
+        assert may_end.wait(PATIENCE)
+
+    with connect(server.dsn()) as admin:
+        admin.execute("create database latin encoding 'LATIN1' lc_collate 'C' lc_ctype 'C' template template0")
+    try:
+        dsn = server.dsn("latin")
+        with connect(dsn) as connection:
+            migrate(connection)
+            job_id = enqueue(dsn, "speak")
+            with running_worker(dsn, registry, lease=timedelta(seconds=1)):
+                wait_for_status(dsn, job_id, "running")
+                begun = job_row(dsn, job_id)["lease_expires_at"]
+                wait_for(
+                    lambda: job_row(dsn, job_id)["lease_expires_at"] > begun + timedelta(seconds=3), PATIENCE, "beats"
+                )
+                may_end.set()
+                wait_for_status(dsn, job_id, "succeeded")
+            assert job_row(dsn, job_id)["attempt_count"] == 1
+    finally:
+        with connect(server.dsn()) as admin:
+            admin.execute("drop database latin with (force)")

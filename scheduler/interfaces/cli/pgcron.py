@@ -188,7 +188,7 @@ def _uninstall(here: Connection, database: Database, given: Database | None, act
     for name in removed:
         print_line(f"{name}: removed")
     if others:
-        say(f"{counted(others, 'job')} of other roles still there, calling these schedules")
+        say(f"{counted(others, 'job')} of other roles stay and beat these schedules")
     else:
         say('the host is now the ticker: run "sched tick"')
 

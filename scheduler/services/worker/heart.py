@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable
 
 from scheduler.core.progress import storable_progress
-from scheduler.errors import TransientStorageError
+from scheduler.errors import StorageError, TransientStorageError
 from scheduler.services.executors import Execution
 from scheduler.services.loop import Link
 from scheduler.services.worker.in_flight import InFlight
@@ -78,7 +78,16 @@ class Heart:
         jobs = [each.job for each in by_id.values()]
         said = {each.job.id: each.progress for each in by_id.values() if each.progress and _has_news(each)}
         news = [storable_progress(said[job.id]) if job.id in said else None for job in jobs]
-        for beat in self._link.call(lambda connection: beat_jobs(connection, jobs, self._lease, news)):
+        try:
+            beats = self._link.call(lambda connection: beat_jobs(connection, jobs, self._lease, news))
+        except TransientStorageError:
+            raise
+        except StorageError as error:  # a note that the database's encoding lacks is no reason to lose a lease
+            if not said:
+                raise
+            logger.warning("progress not stored", extra={"event": "progress_not_stored", "error": str(error)})
+            beats = self._link.call(lambda connection: beat_jobs(connection, jobs, self._lease, [None] * len(jobs)))
+        for beat in beats:
             execution = by_id[beat.id]
             self._apply(execution, beat, sent)
             if beat.id in said:
