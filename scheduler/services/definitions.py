@@ -5,9 +5,7 @@ This is the one place that touches the files; what they mean is decided in core,
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
@@ -20,6 +18,7 @@ from scheduler.core.definition_files.words import shown_path
 from scheduler.core.lint import lint_set
 from scheduler.core.models import DefinitionSet
 from scheduler.errors import DefinitionError, Problem
+from scheduler.services.collector import collector_paused
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -48,7 +47,7 @@ def load_definitions(folder: Path, *, today: date) -> DefinitionSet:
 
 def read_definitions(folder: Path, *, today: date) -> LoadedDefinitions:
     """The same, with the documents, for messages about definitions that loaded well."""
-    with _collector_paused():
+    with collector_paused():
         sources, problems, is_complete = _read_sources(folder)
         build = build_definitions(sources, today, is_complete=is_complete)
     problems += build.problems
@@ -165,15 +164,3 @@ def _in_file_order(problems: list[Problem]) -> list[Problem]:
         dict.fromkeys(problems),
         key=lambda problem: (Path(problem.file or "").parts, problem.line or 0, problem.column or 0),
     )
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Reading makes hundreds of thousands of objects and no cycles; the collector would take longer than the rest."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

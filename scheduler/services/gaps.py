@@ -6,9 +6,7 @@ looked at from its ``ledger_from`` on. Filling is ``services.backfill``'s.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 
@@ -17,6 +15,7 @@ from scheduler.core.history import History, expected_between
 from scheduler.core.localtime import instant_of, local_clock
 from scheduler.core.models import OccurrenceState
 from scheduler.errors import ConfigError, NotFound
+from scheduler.services.collector import collector_paused
 from scheduler.storage.database import Connection, database_now
 from scheduler.storage.schedules import DefinitionCache, histories, recorded_dates, schedule_ids
 
@@ -79,7 +78,7 @@ def find_gaps(
         after, until = _range(history, request, now)
         if history.ledger_from is not None and history.ledger_from > after:
             pruned[history.name] = history.ledger_from
-        with _collector_paused():
+        with collector_paused():
             settled_here, gaps_here = _compare(connection, history, after, until, now, request.kinds)
         counts.append(ScheduleCounts(history.name, settled_here + len(gaps_here), settled_here))
         gaps += gaps_here
@@ -104,18 +103,6 @@ def _compare(
     graces = {span.revision: span.grace for span in history.spans}
     settled, gaps = compare(expected, ledger, now, graces, kinds)
     return settled, [Gap(history.schedule_id, history.name, kind, date) for kind, date in gaps]
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """No garbage collection: it would walk millions of dates again and again, none of which can be part of a cycle."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _histories(connection: Connection, request: GapRequest, cache: DefinitionCache) -> Iterator[History]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,18 +10,6 @@ from tests.support.database import connect
 from tests.support.interleaving import Waiting
 from tests.support.invariants import violations
 from tests.support.leases import COMPLETE, Connection, add, claim, complete, entries_read, set_limit, statuses
-
-
-@pytest.fixture
-def one(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
-
-
-@pytest.fixture
-def other(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
 
 
 def test_jobs_beyond_the_slots_wait_and_are_admitted_by_priority_then_age(one: Connection) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,12 +18,6 @@ from scheduler.services.tick import Ticker
 from scheduler.storage.database import Connection
 from tests.support.database import connect
 from tests.support.wait import wait_for
-
-
-@pytest.fixture
-def db(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
 
 
 def schedule(name: str = "s", cron: str = "*/5 * * * *", *, owner: str = "team", **changes: Any) -> Definition:

@@ -8,8 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 
-import pytest
-
 from scheduler.core.history import expected_between
 from scheduler.core.models import Catchup, CatchupPolicy, Cron, Definition, DefinitionSet, Every, OverlapPolicy, Timing
 from scheduler.services.apply import apply_definitions
@@ -23,12 +21,6 @@ from tests.support.wait import wait_for
 
 SECOND = timedelta(seconds=1)
 ROUNDS = 6
-
-
-@pytest.fixture
-def db(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
 
 
 @contextmanager

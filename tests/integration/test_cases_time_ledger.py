@@ -6,7 +6,6 @@ in ``test_tzdata_change``, and what reaches pg_cron (CR-05, DT-07) in ``test_pgc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,12 +22,6 @@ from tests.support.virtual import apply_at, fired, tick_at, utc
 from tests.support.working import drain, enqueue, job_row
 
 MINUTE = timedelta(minutes=1)
-
-
-@pytest.fixture
-def db(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
 
 
 def backfilled(database: str, folder: Path, line: str, since: str, until: str) -> list[str]:

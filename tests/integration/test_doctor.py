@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -31,12 +30,6 @@ from tests.support.wait import wait_for
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 OF_THE_TEST_SERVER = {"server", "durability"}  # tests run without fsync, on whatever release there is
-
-
-@pytest.fixture
-def db(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
 
 
 def findings(db: Connection, **options: object) -> dict[str, Check]:

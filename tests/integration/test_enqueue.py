@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -23,12 +22,6 @@ from tests.support.leases import Connection, claim, complete, set_limit, statuse
 from tests.support.working import job_row
 
 PAGE = REPOSITORY / "docs" / "how-to" / "enqueue-from-your-application.md"
-
-
-@pytest.fixture
-def one(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
 
 
 def test_a_job_exists_if_and_only_if_the_transaction_commits(database: str, one: Connection) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -16,15 +15,8 @@ from scheduler.services.explain import Explanation, explain
 from scheduler.services.gaps import GapRequest, find_gaps
 from scheduler.storage.database import Connection
 from tests.support.build import claim_all, complete
-from tests.support.database import connect
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
-
-
-@pytest.fixture
-def db(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
 
 
 def apply(db: Connection, cron: str = "30 2 * * *", timezone: str = "Europe/Berlin", **changes: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import pytest
@@ -21,15 +20,8 @@ from tests.support.build import (
     plan_date,
     plan_dates,
 )
-from tests.support.database import connect
 
 LATE = timedelta(minutes=10)
-
-
-@pytest.fixture
-def db(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
 
 
 def fire_all(db: Connection, now: datetime, limit: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -18,12 +17,6 @@ PLAN = """
       array[%(date)s::timestamptz], array[%(date)s::timestamptz], array[null::timestamp], array[false],
       array[%(date)s::date], array[%(date)s::timestamptz - interval '1 minute'])
 """
-
-
-@pytest.fixture
-def db(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
 
 
 @pytest.fixture

@@ -2,24 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
-from tests.support.database import connect
 from tests.support.leases import BEAT, OTHER_TOKEN, Connection, add, claim, complete, expire, outcomes, status, updates
-
-
-@pytest.fixture
-def one(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
-
-
-@pytest.fixture
-def other(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
 
 
 def test_a_beat_extends_the_lease_and_nothing_else(one: Connection) -> None:

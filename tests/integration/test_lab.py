@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -29,12 +28,6 @@ from tests.support.wait import wait_for
 
 LARGEST_PNG_BYTES = 100_000
 PATIENCE = 30.0
-
-
-@pytest.fixture
-def db(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
 
 
 def schemas(db: Connection) -> set[str]:

@@ -7,7 +7,6 @@ vacuum each day; the real one comes more often, after one row in a hundred has c
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import pytest
@@ -15,7 +14,6 @@ import pytest
 from scheduler.services.retention import BATCH
 from scheduler.storage.database import Connection
 from tests.support.build import MINUTE, NOON, Policy, add_schedule, fire
-from tests.support.database import connect
 
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
@@ -24,12 +22,6 @@ KEPT_DAYS = 35
 DAYS = int(os.environ.get("SCHED_TEST_LEDGER_DAYS", "40"))
 BYTES_A_ROW = {"every": 198, "cron": 270}
 """Rules in elapsed time stay under 10 MB in 35 days. Those in local time have the index by wall besides."""
-
-
-@pytest.fixture
-def db(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
 
 
 def plan_hour(db: Connection, schedule: int, begin: datetime, rule: str) -> None:

@@ -4,7 +4,7 @@ ticker and its reaper, and with two at once."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -18,12 +18,6 @@ from tests.support.database import connect
 
 HOUR = timedelta(hours=1)
 ROUNDS = 5
-
-
-@pytest.fixture
-def db(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
 
 
 class NobodyPlans:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -23,12 +22,6 @@ from tests.support.invariants import violations
 from tests.support.wait import wait_for
 
 FAR = timedelta(days=1)
-
-
-@pytest.fixture
-def db(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
 
 
 def this_minute() -> datetime:

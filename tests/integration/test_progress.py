@@ -29,18 +29,6 @@ from tests.support.working import PATIENCE, enqueue, job_row, running_worker, wa
 REPORT = "select outcome from sched.heartbeat(%s::bigint[], %s::uuid[], '15 s', %s::real[], %s::text[])"
 
 
-@pytest.fixture
-def one(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
-
-
-@pytest.fixture
-def other(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
-
-
 def progress(connection: Connection) -> list[tuple[float | None, str | None]]:
     return connection.execute("select progress, progress_note from sched.jobs order by id").fetchall()
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
-
-import pytest
 
 from scheduler.services.reaper import reap_once
 from scheduler.storage.jobs import ReapResult
-from tests.support.database import connect
 from tests.support.interleaving import Waiting
 from tests.support.invariants import violations
 from tests.support.leases import (
@@ -27,18 +23,6 @@ from tests.support.leases import (
     status,
     statuses,
 )
-
-
-@pytest.fixture
-def one(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
-
-
-@pytest.fixture
-def other(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
 
 
 def reap(connection: Connection) -> tuple[bool, int, int, int, int]:

@@ -36,12 +36,6 @@ def db(database: str) -> Iterator[Connection]:
         assert violations(connection) == {}
 
 
-@pytest.fixture
-def other(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
-
-
 def kill(db: Connection, ids: list[int], error: str = "it broke", died_at: datetime | None = None) -> None:
     """Jobs that died, as if they never had an attempt."""
     db.execute(

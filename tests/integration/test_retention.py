@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -18,12 +17,6 @@ from tests.support.build import MINUTE, NOON, Policy, add_schedule, fire, ledger
 from tests.support.database import connect
 
 DAY = timedelta(days=1)
-
-
-@pytest.fixture
-def db(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
 
 
 def one(db: Connection, query: str) -> object:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.support.database import connect
 from tests.support.interleaving import Waiting
 from tests.support.invariants import violations
 from tests.support.leases import (
@@ -27,18 +24,6 @@ from tests.support.leases import (
     snapshot,
     status,
 )
-
-
-@pytest.fixture
-def one(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
-
-
-@pytest.fixture
-def other(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
 
 
 def test_answers_come_in_the_order_of_the_question(one: Connection) -> None:

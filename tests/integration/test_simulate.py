@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -17,12 +16,6 @@ from tests.support.database import connect
 SINCE = datetime(2026, 3, 28, 22, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
-
-
-@pytest.fixture
-def db(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
 
 
 def run(db: Connection, *definitions: Definition, **request: object) -> SimulationResult:

@@ -5,7 +5,6 @@ Release 2025b puts 09:00 in Vancouver at 17:00Z in December 2026, release 2026f 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -16,18 +15,11 @@ from scheduler.services.apply import apply_definitions
 from scheduler.services.planner import Planner
 from scheduler.storage.database import Connection
 from tests.support.build import fire
-from tests.support.database import connect
 from tests.support.old_tzdata import plan_with_old_tzdata
 
 pytestmark = pytest.mark.skipif(tz_version() < "2026f", reason="the newer release is not installed")
 
 APPLIED = datetime(2026, 12, 1, 0, 0, tzinfo=UTC)
-
-
-@pytest.fixture
-def db(database: str) -> Iterator[Connection]:
-    with connect(database) as connection:
-        yield connection
 
 
 def apply_in_the_past(db: Connection, cron: str = "0 9 * * *", policy: CatchupPolicy = CatchupPolicy.ALL) -> None:
