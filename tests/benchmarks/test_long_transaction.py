@@ -17,7 +17,7 @@ from scheduler.handlers import HandlerRegistry, Job
 from scheduler.storage.database import Connection
 from tests.support.cli import sched
 from tests.support.database import connect
-from tests.support.leases import add
+from tests.support.leases import add, pages_read
 from tests.support.working import drain
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(900)]
@@ -75,16 +75,9 @@ def pages(db: Connection) -> dict[str, int]:
     """Pages that a claim, a beat and a settlement of ten jobs read, once their functions are planned."""
     for _ in range(3):
         add(db, BATCH)
-        claim = _pages(db, CLAIM, BATCH)
+        claim = pages_read(db, CLAIM, BATCH)
         rows = db.execute("select id, lease_token from sched.jobs where status = 'running'").fetchall()
         assert len(rows) == BATCH
         leases = [row[0] for row in rows], [row[1] for row in rows]
-        found = {"claim": claim, "beat": _pages(db, BEAT, *leases), "settlement": _pages(db, COMPLETE, *leases)}
+        found = {"claim": claim, "beat": pages_read(db, BEAT, *leases), "settlement": pages_read(db, COMPLETE, *leases)}
     return found
-
-
-def _pages(db: Connection, statement: str, *parameters: object) -> int:
-    row = db.execute(f"explain (analyze, buffers, format json) {statement}".encode(), parameters).fetchone()
-    assert row is not None
-    plan = row[0][0]["Plan"]
-    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])

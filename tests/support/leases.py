@@ -88,6 +88,14 @@ def entries_read(connection: Connection, table: str = "sched.jobs") -> int:
     return int(row[0])
 
 
+def pages_read(connection: Connection, statement: str, *parameters: Any) -> int:
+    """Run a statement for its effect; how many pages it read, in memory or not. Planning is not counted."""
+    row = connection.execute(f"explain (analyze, buffers, format json) {statement}".encode(), parameters).fetchone()
+    assert row is not None
+    plan = row[0][0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
 def set_limit(connection: Connection, key: str, slots: int) -> None:
     """Make a limit."""
     connection.execute("insert into sched.limits (key, slots) values (%s, %s)", (key, slots))
