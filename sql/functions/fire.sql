@@ -391,7 +391,8 @@ begin
 end
 $$;
 
--- The fallback of a failed pass: each schedule in its own subtransaction.
+-- The fallback of a failed pass: each schedule in its own subtransaction. Of dates that share a key all but the first
+-- have a turn of their own, in which the key is found taken; a key that somebody took meanwhile is found the next time.
 create or replace function sched.decide_one_by_one(p_batch sched.due_date[], p_now timestamptz, p_by text)
 returns table (enqueued integer, skipped integer, missed integer)
 language plpgsql volatile as $$
@@ -404,30 +405,38 @@ declare
 begin
   enqueued := 0; skipped := 0; missed := 0;
   for v_schedule in
-    select o.schedule_id as id, array_agg(o) as batch, array_agg(o.logical_date) as dates
-    from unnest(p_batch) as o
-    group by o.schedule_id
-    order by o.schedule_id
+    select (t.d).schedule_id as id, array_agg(t.d) as batch, array_agg((t.d).logical_date) as dates
+    from (
+      select d, row_number() over (partition by d.schedule_id, d.key order by d.due_at, d.logical_date) as turn
+      from unnest(p_batch) as d
+    ) t
+    group by (t.d).schedule_id, t.turn
+    order by (t.d).schedule_id, t.turn
   loop
-    begin
-      select d.* into v_counts from sched.decide(v_schedule.batch, p_now, p_by) d;
-      enqueued := enqueued + v_counts.enqueued;
-      skipped := skipped + v_counts.skipped;
-      missed := missed + v_counts.missed;
-    exception when others then
-      get stacked diagnostics v_error = message_text, v_sqlstate = returned_sqlstate;
-      if sched.is_transient(v_sqlstate) then
-        raise;
-      end if;
-      update sched.occurrences o
-      set state = 'missed', reason = 'error', decided_at = p_now, decided_by = p_by
-      where o.schedule_id = v_schedule.id and o.logical_date = any (v_schedule.dates) and o.state = 'planned';
-      get diagnostics v_failed = row_count;
-      missed := missed + v_failed;
-      insert into sched.events (kind, schedule_id, actor, reason, details)
-      values ('fire_failed', v_schedule.id, p_by, left(v_error, 1000),
-              jsonb_build_object('sqlstate', v_sqlstate, 'logical_dates', to_jsonb(v_schedule.dates)));
-    end;
+    for v_tries in 1..3 loop
+      begin
+        select d.* into v_counts from sched.decide(v_schedule.batch, p_now, p_by) d;
+        enqueued := enqueued + v_counts.enqueued;
+        skipped := skipped + v_counts.skipped;
+        missed := missed + v_counts.missed;
+        exit;
+      exception when others then
+        get stacked diagnostics v_error = message_text, v_sqlstate = returned_sqlstate;
+        if sched.is_transient(v_sqlstate) then
+          raise;
+        end if;
+        continue when v_sqlstate = '23505' and v_tries < 3;
+        update sched.occurrences o
+        set state = 'missed', reason = 'error', decided_at = p_now, decided_by = p_by
+        where o.schedule_id = v_schedule.id and o.logical_date = any (v_schedule.dates) and o.state = 'planned';
+        get diagnostics v_failed = row_count;
+        missed := missed + v_failed;
+        insert into sched.events (kind, schedule_id, actor, reason, details)
+        values ('fire_failed', v_schedule.id, p_by, left(v_error, 1000),
+                jsonb_build_object('sqlstate', v_sqlstate, 'logical_dates', to_jsonb(v_schedule.dates)));
+        exit;
+      end;
+    end loop;
   end loop;
   return next;
 end

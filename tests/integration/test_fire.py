@@ -98,6 +98,24 @@ def test_a_key_that_belongs_to_another_job_is_a_miss_and_others_fire(db: Connect
     assert ledger(db, free) == [(NOON, "enqueued", None)]
 
 
+@pytest.mark.parametrize("limit", [5000, 1])
+def test_of_dates_that_share_a_key_the_first_fires_and_the_others_are_told(db: Connection, limit: int) -> None:
+    shared = add_schedule(db, "shared", Policy(catchup="all", overlap="allow", key_template="{schedule}:{local_date}"))
+    alone = add_schedule(db, "alone")
+    plan_dates(db, shared, NOON, 3)
+    plan_date(db, shared, NOON + timedelta(days=1))
+    plan_date(db, alone, NOON + timedelta(days=1))
+    fire_all(db, NOON + timedelta(days=1), limit)
+    assert [row[1:] for row in ledger(db, shared)] == [
+        ("enqueued", None),
+        ("missed", "key_taken"),
+        ("missed", "key_taken"),
+        ("enqueued", None),
+    ]
+    assert [row[1:] for row in ledger(db, alone)] == [("enqueued", None)]
+    assert db.execute("select kind from sched.events").fetchall() == []
+
+
 def test_one_poisoned_schedule_of_a_hundred_is_recorded_and_the_others_fire(db: Connection) -> None:
     ids = [add_schedule(db, f"s{n}", Policy(job_type="poison" if n == 37 else "fine")) for n in range(100)]
     for schedule in ids:

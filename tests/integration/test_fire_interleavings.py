@@ -28,6 +28,13 @@ def is_blocked(watcher: Connection, blocked: Connection) -> bool:
     return row is not None and bool(row[0])
 
 
+def is_blocked_by(watcher: Connection, blocked: Connection, holder: Connection) -> bool:
+    row = watcher.execute(
+        "select %s = any (pg_blocking_pids(%s))", (holder.info.backend_pid, blocked.info.backend_pid)
+    ).fetchone()
+    return row is not None and bool(row[0])
+
+
 def test_a_second_pass_at_once_is_told_busy_and_decides_nothing(pair: tuple[Connection, Connection]) -> None:
     one, other = pair
     schedule = add_schedule(one, policy=Policy(overlap="skip"))
@@ -112,6 +119,29 @@ def test_skip_judges_a_predecessor_that_completes_meanwhile_by_its_end(
             wait_for(lambda: is_blocked(watcher, other), 10, "the pass to wait for the completing job's slot")
         assert pass_.result(10)[:3] == ("fired", 1, 0)
     assert [row[1] for row in ledger(one, schedule)] == ["enqueued", "enqueued"]
+
+
+def test_keys_taken_one_after_another_while_a_pass_waits_for_them_cost_no_other_date(
+    database: str, pair: tuple[Connection, Connection]
+) -> None:
+    one, other = pair
+    schedule = add_schedule(one, policy=Policy(catchup="all", overlap="allow", key_template="{logical_date}"))
+    plan_dates(one, schedule, NOON - 2 * MINUTE, 3)
+    with connect(database, autocommit=False) as first, connect(database, autocommit=False) as second:
+        takers = {NOON - 2 * MINUTE: first, NOON - MINUTE: second}
+        for date, taker in takers.items():
+            taker.execute("select sched.enqueue('x', p_idempotency_key => sched.rfc3339(%s))", (date,))
+        with ThreadPoolExecutor(1) as pool:
+            passing = pool.submit(fire, other, NOON)
+            for taker in takers.values():
+                wait_for(lambda taker=taker: is_blocked_by(one, other, taker), 20, "the pass to wait for a key")
+                taker.commit()
+            assert passing.result(20)[:4] == ("fired", 1, 0, 2)
+    assert [row[1:] for row in ledger(one, schedule)] == [
+        ("missed", "key_taken"),
+        ("missed", "key_taken"),
+        ("enqueued", None),
+    ]
 
 
 def test_eight_passes_at_once_decide_each_date_once(database: str) -> None:
