@@ -256,9 +256,12 @@ begin
     v_status := 'paused';
   elsif p_action = 'resume' and v_status = 'paused' then
     jobs := sched.requeue(array(
-      select j.id from sched.jobs j where j.backfill_id = p_id and j.status = 'held' and j.held_by = 'backfill'));
+      select j.id from sched.jobs j
+      where j.backfill_id = p_id and j.status = 'held' and j.held_by = 'backfill' order by j.id for update));
     v_status := 'filled';
   elsif p_action = 'cancel' and v_status <> 'cancelled' then
+    perform 1 from sched.jobs j
+    where j.backfill_id = p_id and j.status in ('scheduled', 'waiting', 'pending', 'held') order by j.id for update;
     update sched.jobs j
     set status = 'cancelled', held_by = null, completed_at = clock_timestamp(), waiting_for = null,
         holds_overlap = false, holds_limit = false, last_error = 'cancelled: its backfill was cancelled'

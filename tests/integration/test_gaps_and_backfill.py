@@ -20,6 +20,7 @@ from scheduler.services.tick import Ticker
 from scheduler.storage.backfills import waive_date
 from scheduler.storage.database import Connection
 from tests.support.database import connect
+from tests.support.interleaving import Waiting
 from tests.support.invariants import violations
 
 TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -255,6 +256,21 @@ def test_a_backfill_is_paused_resumed_and_cancelled(db: Connection) -> None:
     assert count(db, "select count(*) from sched.jobs where status = 'pending'") == 1
     assert steer(db, backfill, "cancel", actor="t").outcome == "cancelled"
     assert show_backfill(db, backfill).jobs == {"cancelled": total}
+    assert violations(db) == {}
+
+
+def test_a_job_cancelled_by_hand_while_its_backfill_is_resumed_stays_cancelled(database: str, db: Connection) -> None:
+    backfill = fill(db, gaps(db), is_overlap_allowed=True).id
+    assert backfill is not None
+    total = steer(db, backfill, "pause", actor="t").jobs
+    job = count(db, "select max(id) from sched.jobs")
+    with connect(database, autocommit=False) as person, connect(database) as other:
+        person.execute("select sched.cancel(%s, 'person')", (job,))
+        resuming = Waiting(other, "select jobs from sched.steer_backfill(%s, 'resume', 't')", (backfill,))
+        resuming.until_blocked(db)
+        person.commit()
+        assert resuming.rows() == [(total - 1,)]
+    assert count(db, f"select count(*) from sched.jobs where id = {job} and status = 'cancelled'") == 1
     assert violations(db) == {}
 
 
