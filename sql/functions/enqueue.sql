@@ -1,11 +1,11 @@
 -- Why a payload cannot be a job's, or null. A reader's limits, not ours: a worker that cannot read one payload could not
--- read the others that it claimed with it. What is small cannot be deep or hold a long number. The same limits stand in
--- scheduler/core/storable.py.
+-- read the others that it claimed with it. What is small cannot be deep, and what is short as well cannot hold a long
+-- number: that 1e9999 takes 8 bytes in jsonb. The same limits stand in scheduler/core/storable.py.
 create or replace function sched.payload_fault(p_payload jsonb) returns text
 language sql immutable parallel safe as $$
   select case
     when jsonb_typeof(p_payload) <> 'object' then 'is not a JSON object'
-    when pg_column_size(p_payload) < 400 then null
+    when pg_column_size(p_payload) < 400 and octet_length(p_payload::text) < 1000 then null
     when octet_length(p_payload::text) > 262144 then 'is more than 262,144 bytes: store the data and pass a reference'
     when jsonb_path_exists(p_payload, '$.**{101 to last}') then 'is nested more than 100 levels deep: make it flatter'
     when jsonb_path_exists(p_payload, '$.** ? (@.type() == "number" && (@ >= 1e1000 || @ <= -1e1000))')

@@ -129,11 +129,13 @@ def test_the_deepest_payload_is_stored_and_read(database: str, one: Connection) 
         ("[1]", "payload is not a JSON object"),
         ('{"a": ' + "1" * 1001 + "}", "payload holds a number of more than 1,000 digits"),
         ('{"b": [{"a": -' + "1" * 5000 + "}]}", "payload holds a number of more than 1,000 digits"),
+        ('{"a": 1e1000}', "payload holds a number of more than 1,000 digits"),
+        ('{"a": [-1e100000]}', "payload holds a number of more than 1,000 digits"),
         ('{"a":' * 101 + "1" + "}" * 101, "payload is nested more than 100 levels deep"),
         ('{"a":' + "[" * 3000 + "]" * 3000 + "}", "payload is nested more than 100 levels deep"),
         ('{"a": "' + "x" * 262_144 + '"}', "payload is more than 262,144 bytes"),
     ],
-    ids=["list", "number", "inner number", "level", "levels", "size"],
+    ids=["list", "number", "inner number", "exponent", "large exponent", "level", "levels", "size"],
 )
 def test_what_a_worker_could_not_read_is_refused_from_every_language(database: str, payload: str, message: str) -> None:
     with connect(database) as one:
