@@ -102,3 +102,15 @@ def test_a_horizon_that_was_extended_and_ended_again_is_noted_again(database: st
     db.execute("update sched.schedules set planned_until = planned_until + interval '30 minutes'")
     tick_and_reap(database, 2)
     assert db.execute("select count(*) from sched.events where kind = 'horizon_ended'").fetchone() == (2,)
+
+
+def test_the_watchdog_does_not_wait_for_a_pass_that_has_the_state_row(
+    database: str, db: Connection, other: Connection
+) -> None:
+    """A pass keeps it from a slow look at what is due until its end, and may wait for keys that the reaper has."""
+    overdue(db)
+    other.execute("set lock_timeout = '5 s'")
+    with connect(database, autocommit=False) as passing:
+        passing.execute("select from sched.state for update")
+        assert other.execute("select sched.watch()").fetchone() == (0,)
+    assert other.execute("select sched.watch()").fetchone() == (1,)
