@@ -188,34 +188,41 @@ end
 $$;
 
 -- Give back jobs that were claimed but not finished, at shutdown or for want of a slot: claimable at once, the attempt
--- not spent. A job that
--- holds a slot keeps it.
+-- not spent. A job that holds a slot keeps it. One that was asked to cancel is not run again: it ends cancelled.
 create or replace function sched.hand_back(p_ids bigint[], p_tokens uuid[]) returns table (id bigint, outcome text)
 language plpgsql volatile as $$
 #variable_conflict use_column
 declare
+  v_keys text[] := sched.lock_held_keys(p_ids);
   v_returned uuid[];
   v_queues text[];
 begin
   perform 1 from sched.jobs j where j.id = any (p_ids) order by j.id for update;
   with live as (
-    select e.id, e.token, j.lease_owner
+    select e.id, e.token, j.lease_owner, j.cancel_requested_at is not null as is_cancelled
     from unnest(p_ids, p_tokens) as e (id, token)
     join sched.jobs j on j.id = e.id
     where j.lease_token = e.token and j.lease_expires_at > clock_timestamp()
   ), returned as (
     update sched.jobs j
-    set status = 'pending', attempt_count = j.attempt_count - 1,
+    set status = case when l.is_cancelled then 'cancelled' else 'pending' end, attempt_count = j.attempt_count - 1,
+        completed_at = case when l.is_cancelled then clock_timestamp() end,
+        last_error = case when l.is_cancelled then 'cancelled: its worker gave it back' else j.last_error end,
+        holds_overlap = j.holds_overlap and not l.is_cancelled,
+        holds_limit = j.holds_limit and not l.is_cancelled,
         lease_owner = null, lease_token = null, lease_expires_at = null
     from live l
     where j.id = l.id
-    returning j.id, j.schedule_id, j.logical_date, j.queue, l.token, l.lease_owner
+    returning j.id, j.schedule_id, j.logical_date, j.status, j.queue, l.token, l.lease_owner
   ), noted as (
     insert into sched.events (kind, schedule_id, logical_date, job_id, actor, reason)
     select 'job_handed_back', r.schedule_id, r.logical_date, r.id, r.lease_owner::text, 'not run by its worker'
     from returned r
   )
-  select array_agg(r.token), array_agg(distinct r.queue) into v_returned, v_queues from returned r;
+  select array_agg(r.token), array_agg(distinct r.queue) filter (where r.status = 'pending')
+  into v_returned, v_queues
+  from returned r;
+  perform sched.admit(v_keys);
   if v_queues is not null then
     perform sched.wake(v_queues);
   end if;

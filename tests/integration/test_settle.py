@@ -192,6 +192,18 @@ def test_a_job_asked_to_cancel_ends_cancelled_however_it_fails(one: Connection) 
     assert status(one, job_id) == ("cancelled", 1)
 
 
+def test_a_job_handed_back_that_was_asked_to_cancel_ends_and_frees_its_slot(one: Connection) -> None:
+    one.execute("insert into sched.limits (key, slots) values ('k', 1)")
+    for _ in range(2):
+        one.execute("select sched.enqueue('x', p_limit_key => 'k')")
+    ids, tokens = claim(one)
+    one.execute("select sched.cancel(%s, 'person')", (ids[0],))
+    assert outcomes(one, HAND_BACK, ids, tokens) == ["settled"]
+    assert status(one, ids[0]) == ("cancelled", 0)
+    assert claim(one)[0] == [ids[0] + 1]
+    assert violations(one) == {}
+
+
 def test_a_job_handed_back_is_claimable_at_once_and_has_its_attempt_back(one: Connection) -> None:
     (job_id,) = add(one)
     ids, tokens = claim(one)
