@@ -31,7 +31,9 @@ begin
   if v_fault is not null then
     raise exception 'payload %', v_fault using errcode = 'invalid_parameter_value';
   end if;
-  if p_limit_key is not null and not exists (select from sched.limits l where l.key = p_limit_key) then
+  -- Keys with "$" are the overlap slots of schedules, and nobody else's.
+  if p_limit_key is not null and not exists (
+    select from sched.limits l where l.key = p_limit_key and l.key not like '$%') then
     raise exception 'limit "%" is not defined: add it under "limits:" in a definition file and apply', p_limit_key
       using errcode = 'invalid_parameter_value';
   end if;
@@ -81,7 +83,8 @@ begin
     raise exception 'payload %', v_fault using errcode = 'invalid_parameter_value';
   end if;
   if v_keys is not null then
-    select k into v_unknown from unnest(v_keys) as k where not exists (select from sched.limits l where l.key = k);
+    select k into v_unknown
+    from unnest(v_keys) as k where not exists (select from sched.limits l where l.key = k and l.key not like '$%');
     if v_unknown is not null then
       raise exception 'limit "%" is not defined: add it under "limits:" in a definition file and apply', v_unknown
         using errcode = 'invalid_parameter_value';

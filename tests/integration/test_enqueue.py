@@ -9,11 +9,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from scheduler.core.new_job import NAME_BYTES, Enqueued, NewJob
 from scheduler.core.storable import DEPTH_LIMIT
 from scheduler.errors import ConfigError
 from scheduler.services.enqueue import enqueue, enqueue_many
+from tests.support.build import add_schedule
 from tests.support.cli import REPOSITORY
 from tests.support.database import connect
 from tests.support.interleaving import Waiting
@@ -219,6 +221,14 @@ def test_an_error_of_the_database_is_the_drivers_own(one: Connection) -> None:
             one.execute("select 1 / 0")
         with pytest.raises(psycopg.errors.InFailedSqlTransaction):
             enqueue(one, "x")
+
+
+def test_the_overlap_slot_of_a_schedule_is_nobody_elses_limit(one: Connection) -> None:
+    slot = f"${add_schedule(one)}"
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="is not defined"):
+        one.execute("select sched.enqueue('x', p_limit_key => %s)", (slot,))
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="is not defined"):
+        one.execute("select sched.enqueue_many(%s)", (Jsonb([{"job_type": "x", "limit_key": slot}]),))
 
 
 def test_a_limit_that_is_not_defined_is_refused(one: Connection) -> None:
