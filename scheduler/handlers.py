@@ -30,9 +30,14 @@ Isolation = Literal["process"]
 
 
 class Retry(Exception):
-    """The attempt is spent and the job is tried again: after ``after``, or after its usual backoff."""
+    """The attempt is spent and the job is tried again: after ``after``, or after its usual backoff.
+
+    Raises TypeError for an ``after`` that is no timedelta.
+    """
 
     def __init__(self, reason: str = "", *, after: timedelta | None = None) -> None:
+        if not isinstance(after, timedelta | None):
+            raise TypeError(f"Retry(after={after!r}): pass a timedelta, such as timedelta(seconds=30)")
         super().__init__(reason or "the handler asked for a retry")
         self.after = after
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -139,6 +140,36 @@ def test_a_job_for_a_moment_before_the_next_look_starts_then(database: str, regi
         wait_for_status(database, many[0], "succeeded")
     assert all(
         row["started_at"] >= row["available_at"] for row in (job_row(database, one[0]), job_row(database, many[0]))
+    )
+
+
+def test_a_full_worker_does_not_turn_in_circles_over_a_job_that_is_due(
+    database: str, registry: HandlerRegistry
+) -> None:
+    go_on = threading.Event()
+
+    @registry.handler("long")
+    def long(job: Job) -> None:
+        assert go_on.wait(60)
+
+    with running_worker(database, registry, concurrency=1), psycopg.connect(database, autocommit=True) as connection:
+        wait_for_status(database, enqueue(database, "long"), "running")
+        connection.execute("select sched.enqueue('long', p_run_at => clock_timestamp() + interval '300 ms')")
+        wait_for(lambda: _is_due(connection), 10, "the second job to be due")
+        used, began = time.process_time(), time.monotonic()
+        assert not go_on.wait(2)  # the time that is measured
+        share = (time.process_time() - used) / (time.monotonic() - began)
+        go_on.set()
+        wait_for(lambda: _count(database, "succeeded") == 2, 30, "both jobs to end")
+    assert share < 0.5  # a loop without a wait takes nearly all of a core, and every handler's interpreter
+
+
+def _is_due(connection: psycopg.Connection[Any]) -> bool:
+    """Whether a scheduled job has been due for longer than the look of every second takes to see it."""
+    return bool(
+        connection.execute(
+            "select from sched.jobs where status = 'scheduled' and available_at < clock_timestamp() - interval '1.2 s'"
+        ).rowcount
     )
 
 

@@ -88,6 +88,18 @@ def test_output_and_completion_commit_together_from_the_child(database: str) -> 
         assert connection.execute("select job_id from public.output").fetchall() == [(job_id,)]
 
 
+def test_a_child_that_completed_its_job_may_go_on_until_the_time_out(database: str, tmp_path: Path) -> None:
+    lasting, late = tmp_path / "lasting", tmp_path / "late"
+    enqueue(database, "process.completed", {"seconds": 2, "file": str(lasting)})
+    result = drain(database, registry, lease=timedelta(seconds=1))
+    assert (result.succeeded, result.lost) == (1, 0)
+    assert lasting.read_text() == "written"
+    enqueue(database, "process.completed", {"seconds": 600, "file": str(late)}, timeout=timedelta(seconds=1))
+    result = drain(database, registry, lease=timedelta(seconds=5))
+    assert (result.succeeded, result.lost, result.failed) == (1, 0, 0)
+    assert not late.exists()
+
+
 def test_a_function_that_cannot_be_imported_by_name_is_refused_when_it_is_registered() -> None:
     with pytest.raises(ConfigError, match="not at the top of an importable module"):
 

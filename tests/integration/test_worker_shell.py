@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from scheduler.services.worker import Worker, WorkerSettings
 from scheduler.storage.database import Database
 from tests.support.wait import wait_for
 from tests.support.worker_process import is_alive
-from tests.support.working import RunningWorker, attempts_of, enqueue, job_row
+from tests.support.working import RunningWorker, attempts_of, enqueue, job_row, running_worker, wait_for_status
 
 
 def run(dsn: str, shell: Any, payload: Any = None, environment: dict[str, str] | None = None, **columns: Any) -> Any:
@@ -113,3 +114,26 @@ def test_what_a_command_leaves_behind_in_its_group_is_ended(database: str, tmp_p
     row = run(database, f"sleep 600 & echo $! > {pid}; echo started")
     assert stdout(row) == "started\n"
     wait_for(lambda: not is_alive(int(pid.read_text())), 10, "the process to end")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_to_the_warden_costs_the_worker_nothing(database: str, tmp_path: Path, number: signal.Signals) -> None:
+    go_on = tmp_path / "go-on"
+    with running_worker(database, HandlerRegistry()) as running:
+        job_id = enqueue(database, "run.shell", run={"shell": f"until [ -e {go_on} ]; do sleep 0.05; done"})
+        (warden,) = wait_for(_wardens, 10, "the warden to be there")
+        os.kill(warden, number)
+        if number is signal.SIGKILL:
+            wait_for(lambda: not is_alive(warden), 10, "the warden to end")
+        go_on.touch()
+        wait_for_status(database, job_id, "succeeded")
+        assert is_alive(warden) == (number is signal.SIGTERM)
+    assert running.result is not None and running.result.succeeded == 1
+    wait_for(lambda: not is_alive(warden), 10, "the warden to end with its worker")
+
+
+def _wardens() -> list[int]:
+    """The process ids of the wardens among our children."""
+    children = Path("/proc/self/task").glob("*/children")
+    pids = [pid for each in children for pid in each.read_text().split()]
+    return [int(pid) for pid in pids if b"sched-warden" in Path(f"/proc/{pid}/cmdline").read_bytes()]

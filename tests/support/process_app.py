@@ -64,6 +64,14 @@ def in_transaction(job: Job) -> str:
     return "ignored"
 
 
+@registry.handler("process.completed", isolation="process")
+def go_on_after_completion(job: Job) -> None:
+    with job.transaction():
+        pass
+    time.sleep(job.payload["seconds"])
+    Path(job.payload["file"]).write_text("written")
+
+
 @registry.handler("process.progress", isolation="process")
 def report(job: Job) -> str:
     job.progress(0.2, "began")

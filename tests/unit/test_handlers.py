@@ -10,7 +10,7 @@ import pytest
 
 from scheduler import handlers
 from scheduler.errors import ConfigError
-from scheduler.handlers import HandlerRegistry, Job, LeaseLost, load_app
+from scheduler.handlers import HandlerRegistry, Job, LeaseLost, Retry, load_app
 
 
 @pytest.fixture
@@ -91,6 +91,11 @@ def test_a_module_that_cannot_be_imported_is_one_sentence(
     with pytest.raises(ConfigError, match=r"^[^\n]*$") as caught:
         load_app("team_jobs")
     assert message in str(caught.value)
+
+
+def test_a_retry_after_a_bare_number_says_what_to_pass() -> None:
+    with pytest.raises(TypeError, match=r"Retry\(after=30\): pass a timedelta, such as timedelta\(seconds=30\)"):
+        Retry("later", after=30)  # type: ignore[arg-type]
 
 
 def test_a_job_can_be_made_by_hand_to_test_a_handler() -> None:

@@ -179,7 +179,14 @@ def success(job: Job, result: Any) -> Ending:
 
 
 def failure(execution: Execution, error: BaseException) -> Ending:
-    """The ending of work that raised."""
+    """The ending of work that raised. Never raises: a job must not stay running for the sake of its error."""
+    try:
+        return _judged(execution, error)
+    except Exception as fault:  # a class of the handler's own that cannot be read
+        return Ending(outcome=AttemptOutcome.FAILED, error=exception_text(fault))
+
+
+def _judged(execution: Execution, error: BaseException) -> Ending:
     job = execution.job
     match error:
         case Retry():
@@ -212,10 +219,13 @@ def metadata_text(job: Job) -> str | None:
     """The attempt's metadata as JSON; what cannot be stored is replaced by the reason."""
     if not job.metadata:
         return None
-    if faults := storage_faults(job.metadata):
-        path, fault = faults[0]
-        return _json({"error": error_text(f"{place('metadata', path)}: {fault}")})
-    return _json(job.metadata)
+    try:
+        if faults := storage_faults(job.metadata):
+            path, fault = faults[0]
+            return _json({"error": error_text(f"{place('metadata', path)}: {fault}")})
+        return _json(job.metadata)
+    except RuntimeError:  # a thread that overran goes on and adds to it
+        return _json({"error": "metadata: was changed while it was read"})
 
 
 def _ending(job: Job, outcome: AttemptOutcome, error: str, delay: timedelta | None = None) -> Ending:

@@ -22,7 +22,7 @@ from typing import Any
 
 from scheduler.core.models import AttemptOutcome
 from scheduler.handlers import Job
-from scheduler.services.executors import Execution, WorkFailed
+from scheduler.services.executors import SUCCEEDED, Execution, WorkFailed
 from scheduler.services.executors.channel import Channel, ChannelClosed
 from scheduler.storage.jobs import Ending
 
@@ -120,7 +120,9 @@ class Child:
             elif "progress" in answer:
                 execution.report(*answer["progress"])
             elif "is_settled" in answer:
-                execution.is_settled = answer["is_settled"]
+                if answer["is_settled"]:
+                    execution.is_settled = True
+                    execution.ending = SUCCEEDED
                 execution.is_completing = False
             else:
                 return _ending(answer)

@@ -1,7 +1,8 @@
 """Ends the commands of a worker that was killed: a small shell beside it, which outlives it by a moment.
 
 The worker tells it which process groups run. When the pipe between them closes, however the worker ended, it kills
-those that are left; so a job that another worker takes over does not run beside its former self.
+those that are left; so a job that another worker takes over does not run beside its former self. Nothing else ends it:
+a service manager that stops the worker sends the signal to all of its processes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import subprocess
 
 SCRIPT = """
+trap "" HUP INT TERM
 groups=" "
 while read -r verb group; do
   case $verb in
@@ -33,6 +35,7 @@ class Warden:
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", SCRIPT, "sched-warden"],
                 stdin=subprocess.PIPE,
+                bufsize=0,  # nothing is left to be written when it is closed
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
@@ -55,4 +58,3 @@ class Warden:
         # Somebody killed it, or the worker is ending and did not wait for this command: there is nobody to tell.
         with contextlib.suppress(BrokenPipeError, ValueError):
             self._process.stdin.write(f"{verb} {group}\n".encode())
-            self._process.stdin.flush()

@@ -31,9 +31,12 @@ class Guard:
     def look_once(self, now: float) -> None:
         """End what is out of time at ``now``, and stop the work of leases that may have expired."""
         for execution in self._in_flight.snapshot():
+            is_overdue = execution.deadline is not None and now >= execution.deadline
+            if execution.is_settled and is_overdue and not execution.is_cancelled:
+                execution.cancel()  # it completed in a transaction, and its work goes on
             if execution.ending is not None or execution.is_completing:
                 continue
-            if execution.deadline is not None and now >= execution.deadline:
+            if is_overdue:
                 self._time_out(execution)
             elif now >= execution.trusted_until and not execution.is_lost:
                 logger.warning("lease not trusted any more", extra=_about(execution, "lease_not_trusted"))

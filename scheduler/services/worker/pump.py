@@ -9,6 +9,7 @@ new claims; what finishes within the grace is settled, the rest is handed back.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import math
@@ -24,7 +25,7 @@ from uuid import uuid4
 from scheduler.core.models import AttemptOutcome
 from scheduler.errors import StorageError, TransientStorageError
 from scheduler.handlers import HandlerRegistry, Job
-from scheduler.services.executors import Execution, Function
+from scheduler.services.executors import Execution, Function, failure
 from scheduler.services.executors.http import HttpRunner
 from scheduler.services.executors.process import ProcessRunner
 from scheduler.services.executors.python import EventLoopExecutor, ThreadExecutor
@@ -168,7 +169,12 @@ class Worker:
                 self._link.wait_after(error, stop)
                 self._hinted.set()
                 self._may_have_orphans = True
-            self._in_flight.changed.wait(min(STOP_LOOK_SECONDS, max(0.0, self._next_due - time.monotonic())))
+            self._in_flight.changed.wait(self._longest_wait())
+
+    def _longest_wait(self) -> float:
+        """Seconds until the next turn if nothing happens. What is due is no reason for one while nothing can start."""
+        until_due = self._next_due - time.monotonic() if self._can_claim() else STOP_LOOK_SECONDS
+        return min(STOP_LOOK_SECONDS, max(0.0, until_due))
 
     def _can_claim(self) -> bool:
         """Whether jobs can start, and the database keeps up with recording the last ones."""
@@ -262,10 +268,11 @@ class Worker:
             self._in_flight.changed.clear()
             self._in_flight.changed.wait(STOP_LOOK_SECONDS)
         unfinished = self._in_flight.withdraw()
-        for execution in unfinished:
-            execution.cancel()
+        for execution in self._in_flight.snapshot():
+            if not execution.is_completing:
+                execution.cancel()
         self._work.close(at_once=abort.is_set())
-        self._try_last(lambda: self._hand_back(unfinished))
+        self._try_last(lambda: self._hand_back([*self._unstarted, *unfinished]))
         self._settler.finish()
         settler.join(LAST_WORDS_SECONDS)
         self._settler.give_up()
@@ -366,18 +373,20 @@ class _Dispatcher:
         coroutines: list[tuple[Execution, Function]] = []
         plain: list[tuple[Execution, Function]] = []
         commands: list[tuple[Execution, Function]] = []
-        unknown: list[tuple[Execution, Ending]] = []
+        unstarted: list[tuple[Execution, Ending]] = []
         for execution in executions:
             job = execution.job
             handler = self._registry.find(job.job_type)
-            if job.job_type == "run.shell":
+            if execution.is_cancelled:  # or its lease was lost, while it waited for a slot
+                unstarted.append((execution, failure(execution, asyncio.CancelledError())))
+            elif job.job_type == "run.shell":
                 commands.append((execution, self._shell.run))
                 self._set_deadline(execution, OVERRUN_SECONDS)
             elif job.job_type in self._in_threads:
                 plain.append((execution, self._in_threads[job.job_type]))
                 self._set_deadline(execution, 0.0)
             elif handler is None:
-                unknown.append((execution, _unknown_type(job)))
+                unstarted.append((execution, _unknown_type(job)))
             elif handler.isolation == "process":
                 plain.append((execution, partial(self._processes.run, reference=handler.reference)))
                 self._set_deadline(execution, 0.0)
@@ -393,8 +402,8 @@ class _Dispatcher:
             self._threads.start(plain)
         if commands:
             self._commands.start(commands)
-        if unknown:
-            self._in_flight.returned(unknown)
+        if unstarted:
+            self._in_flight.returned(unstarted)
 
     def close(self, *, at_once: bool) -> None:
         """Start nothing more and end what runs; commands get their time after SIGTERM unless it must be at once."""
