@@ -19,7 +19,7 @@ LEAVES = ("errors", "clock", "config", "handlers")
 RANK = {**dict.fromkeys(LEAVES, 0), "core": 1, "storage": 2, "services": 3, "lab": 4, "interfaces": 5}
 
 # Parts of services that others may use; the rest is composed in interfaces. Executors run what the worker claimed.
-SHARED_SERVICES = {"loop": None, "executors": {"worker"}}
+SHARED_SERVICES = {"collector": None, "loop": None, "executors": {"worker"}}
 
 # Examples are written as a user would: with the public names only.
 EXAMPLES_MAY_IMPORT = {"scheduler", "scheduler.handlers"}
