@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from scheduler.errors import ConfigError
 from scheduler.lab.findings import Cell, Finding, Table
 from scheduler.lab.run import LabReport
 
@@ -45,9 +47,18 @@ def tables(report: LabReport) -> str:
     return "\n".join(line for finding in report.findings for table in finding.tables for line in _table(table, label))
 
 
+def require_folder(folder: Path) -> None:
+    """Make ``folder`` if need be, so that a lab of minutes has a place for its report. Raises ConfigError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out: {folder} cannot be made: {(error.strerror or str(error)).lower()}") from error
+    if not os.access(folder, os.W_OK):
+        raise ConfigError(f"--out: {folder} is not writable: give another directory")
+
+
 def write_page(report: LabReport, folder: Path, *, with_charts: bool) -> Path:
-    """Write the whole report to ``folder``, which is made if need be; returns the page's path."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the whole report to ``folder``; returns the page's path."""
     page = folder / PAGE
     page.write_text("\n".join(_page(report, with_charts)), encoding="utf-8")
     return page

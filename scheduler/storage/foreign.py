@@ -73,7 +73,7 @@ async def fetch_on_async(connection: Any, name: str, document: str) -> Rows:
     if hasattr(connection, "run_sync"):
         rows: Rows = await connection.run_sync(fetch_on, name, document)
         return rows
-    if _package(connection) == "asyncpg" and hasattr(connection, "fetch"):
+    if _package(connection) == "asyncpg" and hasattr(connection, "is_closed"):  # its pool has ``fetch`` as well
         if connection.is_closed():
             raise _closed(connection)
         statement, parameters = _bound(name, "numeric_dollar", document)

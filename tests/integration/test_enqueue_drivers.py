@@ -295,6 +295,11 @@ def test_what_cannot_be_awaited_is_told_what_to_call(database: str) -> None:
             for given in (connection, connection.cursor(), Session(engine), None, traced(of_psycopg())):
                 with pytest.raises(ConfigError, match="is not an asynchronous connection: pass one of psycopg, SQL"):
                     await enqueue_async(given, "mail")
+        async with asyncpg.create_pool(url(database, "postgresql"), min_size=0) as pool:
+            with pytest.raises(ConfigError, match=r"asyncpg\.pool\.Pool is not an asynchronous connection"):
+                await enqueue_async(pool, "mail")
+            async with pool.acquire() as pooled:
+                assert (await enqueue_async(pooled, "mail")).is_created
         async_closed = await psycopg.AsyncConnection.connect(database)
         await async_closed.close()
         bare = await asyncpg.connect(url(database, "postgresql"))

@@ -156,6 +156,13 @@ def test_an_unknown_experiment_is_refused(database: str) -> None:
     assert "backoff" in ended.err
 
 
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_measured(database: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ended = sched("bench", "lab", "--out", str(tmp_path / "file" / "lab"), "--no-charts", "--dsn", database)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == f"error: --out: {tmp_path}/file/lab cannot be made: not a directory\n"
+
+
 def test_a_schema_that_the_lab_did_not_make_is_never_dropped(database: str, db: Connection) -> None:
     db.execute("create schema sched_lab")
     db.execute("create table sched_lab.precious ()")

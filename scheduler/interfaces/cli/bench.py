@@ -48,7 +48,7 @@ def lab(
       sched bench lab --dsn postgresql://db.internal/test --json
     """
     from scheduler.lab.charts import require_charts, write_charts
-    from scheduler.lab.report import document, tables, write_page
+    from scheduler.lab.report import document, require_folder, tables, write_page
     from scheduler.lab.run import EXPERIMENTS, run_lab
     from scheduler.lab.settings import LabSettings
 
@@ -56,6 +56,8 @@ def lab(
     draws = out is not None and not no_charts
     if draws:
         require_charts()
+    if out is not None:
+        require_folder(out)
     settings = LabSettings.quick() if quick else LabSettings()
     with opened(context, dsn, needs_schema=False, log_level="error") as database:
         report = run_lab(database, settings, names, say)
