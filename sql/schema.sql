@@ -183,7 +183,6 @@ table sched.occurrences with {autovacuum_vacuum_scale_factor=0.01,autovacuum_ana
   constraint occurrences_pkey PRIMARY KEY (schedule_id, logical_date)
   constraint occurrences_state CHECK ((state = ANY (ARRAY['planned'::text, 'enqueued'::text, 'skipped'::text, 'missed'::text, 'waived'::text])))
   CREATE INDEX occurrences_due ON sched.occurrences USING btree (due_at, schedule_id, logical_date) WHERE (state = 'planned'::text)
-  CREATE UNIQUE INDEX occurrences_wall ON sched.occurrences USING btree (schedule_id, wall, fold, revision) WHERE (wall IS NOT NULL)
 
 -- Times in which a schedule does not fire, judged by due_at; keep leaves dates undecided until resume.
 table sched.pauses

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
@@ -52,10 +51,10 @@ class Gap(NamedTuple):
         return self.expected.occurrence.logical_date
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(NamedTuple):
     """What the ledger says of a date, and where its newest job stands (None: no job, or not asked for)."""
 
+    logical_date: datetime
     state: OccurrenceState
     job_status: str | None = None
 
@@ -63,11 +62,11 @@ class Recorded:
 class Ledger:
     """Recorded dates of one schedule, found by instant or by wall: a date is settled if either is."""
 
-    def __init__(self, rows: Iterable[tuple[datetime, int, datetime | None, bool, Recorded]]) -> None:
+    def __init__(self, rows: Iterable[tuple[int, datetime | None, bool, Recorded]]) -> None:
         self._by_instant: dict[datetime, Recorded] = {}
         self._by_wall: dict[tuple[int, datetime, bool], Recorded] = {}
-        for logical_date, revision, wall, fold, recorded in rows:
-            self._by_instant[logical_date] = recorded
+        for revision, wall, fold, recorded in rows:
+            self._by_instant[recorded.logical_date] = recorded
             if wall is not None:
                 self._by_wall[(revision, wall, fold)] = recorded
 
@@ -89,7 +88,7 @@ def compare(
     """How many of the expected dates are settled, and those that are gaps of ``kinds``, oldest first.
 
     Dates that are not late yet (by the grace of their revision) and undecided count as neither. ``settled`` plus the
-    gaps is what was expected.
+    gaps is what was expected. A gap found by its wall has the instant that is recorded: what fills it is that row.
     """
     settled = 0
     gaps: list[tuple[GapKind, Expected]] = []
@@ -102,10 +101,16 @@ def compare(
             continue
         kind = _kind(recorded)
         if kind._value_ in wanted:
-            gaps.append((kind, date))
+            gaps.append((kind, date if recorded is None else _as_recorded(date, recorded)))
         else:
             settled += 1
     return settled, gaps
+
+
+def _as_recorded(date: Expected, recorded: Recorded) -> Expected:
+    if recorded.logical_date == date.occurrence.logical_date:
+        return date
+    return date._replace(occurrence=date.occurrence._replace(logical_date=recorded.logical_date))
 
 
 def _kind(recorded: Recorded | None) -> GapKind:

@@ -97,7 +97,7 @@ def _compare(
 ) -> tuple[int, list[Gap]]:
     expected = expected_between(history, after, until)
     ledger = Ledger(
-        (row.logical_date, row.revision, row.wall, row.fold, Recorded(OccurrenceState(row.state), row.job_status))
+        (row.revision, row.wall, row.fold, Recorded(row.logical_date, OccurrenceState(row.state), row.job_status))
         for row in recorded_dates(connection, history.schedule_id, after, until, with_jobs=bool(kinds & _ABOUT_JOBS))
     )
     graces = {span.revision: span.grace for span in history.spans}

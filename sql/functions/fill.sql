@@ -2,8 +2,8 @@
 
 -- The dates of a slice beside their rows, and why one cannot be filled (reason, else null): `already`, `unfinished` (a
 -- job of that date still runs or waits) or `key_taken`. Changes nothing. What would break a unique key on insertion
--- is looked for only with p_is_careful: a row where none was expected (no p_states), one of that wall, a job of that
--- key or date, two dates of one key.
+-- is looked for only with p_is_careful: a row where none was expected (no p_states), a job of that key or date, two
+-- dates of one key.
 --
 -- "offset 0" keeps a look-up one by key, whatever the statistics say.
 create or replace function sched.fillable(
@@ -27,10 +27,8 @@ language sql stable as $$
            when a.logical_date <= r.ledger_from then 'already'
            when o.state is not null and o.state <> all (p_states) then 'already'
            when o.state = 'planned' and o.due_at > p_now then 'already'
-           when p_is_careful and o.state is null and exists (
-             select from sched.occurrences w
-             where w.schedule_id = a.schedule_id and w.wall = a.wall and w.fold = a.fold and w.revision = a.revision
-             offset 0)
+           when o.state is null and a.wall is not null and (a.schedule_id, a.revision, a.wall, a.fold) in (
+             select w.schedule_id, w.revision, w.wall, w.fold from sched.recorded_walls(p_ids, p_logical_dates) w)
            then 'already'
            when case when o.state = 'enqueued' then exists (
              select from sched.jobs j
@@ -100,7 +98,7 @@ begin
            case when w.key is null then 'pending' else 'waiting' end, w.key, 'backfill', r.queue, b.priority, v_at,
            r.max_attempts, r.timeout, r.retry_base, r.retry_max, r.retry_jitter, a.key, a.schedule_id, a.schedule,
            a.logical_date, a.generation, a.interval_start, a.logical_date, a.revision, b.id, w.overlap_key,
-           r.limit_key, extract(epoch from a.logical_date) * case when b.is_descending then -1 else 1 end
+           r.limit_key, date_part('epoch', a.logical_date) * case when b.is_descending then -1 else 1 end
     from asked a
     join sched.schedule_revisions r on r.schedule_id = a.schedule_id and r.revision = a.revision
     cross join lateral (
@@ -108,7 +106,6 @@ begin
       from (select case when r.overlap <> 'allow' and not b.is_overlap_allowed then sched.overlap_key(a.schedule_id)
                         else p_own_key end as overlap_key) o) w
     where a.is_free
-    order by a.job_id
   ), recorded as (
     insert into sched.occurrences (
       schedule_id, revision, logical_date, due_at, wall, fold, local_date, interval_start, generation,
@@ -177,6 +174,7 @@ begin
     case when r.overlap <> 'allow' and not b.is_overlap_allowed then sched.overlap_key(r.schedule_id)
          else v_own_key end,
     r.limit_key]) as k;
+  perform sched.lock_walls(p_ids);
   perform sched.lock_keys(v_keys);
 
   -- Insertion without "on conflict", which would look into each unique index beforehand (a sixth of the time of a
@@ -294,23 +292,31 @@ create or replace function sched.waive(
 ) returns text
 language plpgsql volatile as $$
 declare
+  v_logical_date timestamptz;
   v_was record;
 begin
   perform sched.take_pass_lock();
+  perform sched.lock_walls(array[p_schedule_id]);
+  v_logical_date := coalesce(
+    (select o.logical_date from sched.occurrences o
+     where o.schedule_id = p_schedule_id and o.logical_date = p_logical_date),
+    (select w.logical_date from sched.recorded_walls(array[p_schedule_id], array[p_logical_date]) w
+     where w.revision = p_revision and w.wall = p_wall and w.fold = p_fold),
+    p_logical_date);
   select o.state, o.reason, o.decided_at into v_was
-  from sched.occurrences o where o.schedule_id = p_schedule_id and o.logical_date = p_logical_date for update;
+  from sched.occurrences o where o.schedule_id = p_schedule_id and o.logical_date = v_logical_date for update;
   if v_was.state in ('enqueued', 'waived') then
     return case v_was.state when 'waived' then 'already_waived' else 'enqueued' end;
   end if;
   insert into sched.occurrences as t (
     schedule_id, revision, logical_date, due_at, wall, fold, local_date, interval_start,
     state, reason, decided_at, decided_by)
-  values (p_schedule_id, p_revision, p_logical_date, p_due_at, p_wall, p_fold, p_local_date, p_interval_start,
+  values (p_schedule_id, p_revision, v_logical_date, p_due_at, p_wall, p_fold, p_local_date, p_interval_start,
           'waived', p_reason, clock_timestamp(), p_actor)
   on conflict on constraint occurrences_pkey do update
   set state = 'waived', reason = p_reason, decided_at = clock_timestamp(), decided_by = p_actor;
   insert into sched.events (kind, schedule_id, logical_date, actor, reason, details)
-  values ('waived', p_schedule_id, p_logical_date, p_actor, p_reason,
+  values ('waived', p_schedule_id, v_logical_date, p_actor, p_reason,
           jsonb_build_object('was', v_was.state, 'reason', v_was.reason, 'decided_at', v_was.decided_at));
   return 'waived';
 end

@@ -1,9 +1,50 @@
 -- Planning: write occurrences computed by Python. SQL never converts local times.
 
+-- How far the instant of a wall time in the ledger may be from the one computed now: not at all until one tz database
+-- gave way to another, then less than two days, because offsets are less than one.
+create or replace function sched.largest_move() returns interval
+language sql stable as $$
+  select case when s.tzdata_changed_at is null then interval '0' else interval '2 days' end from sched.state s
+$$;
+
+-- Walls that the ledger has near these dates, with another instant perhaps: a decided wall is not decided again, nor
+-- planned. Nothing is read until a tz database gave way to another, which is why no unique index does this (it would
+-- be a third of the ledger). Whoever writes rows on this answer has locked their schedules (sched.lock_walls).
+create or replace function sched.recorded_walls(p_ids integer[], p_logical_dates timestamptz[])
+returns table (schedule_id integer, revision integer, wall timestamp, fold boolean, logical_date timestamptz)
+language plpgsql stable as $$
+declare
+  v_move constant interval := sched.largest_move();
+begin
+  if v_move > interval '0' then
+    return query
+      select o.schedule_id, o.revision, o.wall, o.fold, o.logical_date
+      from (
+        select a.id, min(a.logical_date) - v_move as after, max(a.logical_date) + v_move as before
+        from unnest(p_ids, p_logical_dates) as a (id, logical_date)
+        group by a.id
+      ) s
+      join sched.occurrences o on o.schedule_id = s.id and o.logical_date > s.after and o.logical_date < s.before
+      where o.wall is not null;
+  end if;
+end
+$$;
+
+-- Keep others from writing occurrences of these schedules, where walls may have moved. Planning locks the rows itself.
+create or replace function sched.lock_walls(p_ids integer[]) returns void
+language plpgsql volatile as $$
+begin
+  if sched.largest_move() > interval '0' then
+    perform 1 from sched.schedules s where s.id = any (p_ids) order by s.id for share;
+  end if;
+end
+$$;
+
 -- Write these planned occurrences and move their schedules' positions, in one step. A schedule is written only if it
 -- still is what the dates were computed from: same revision, same position, same tz database. Returns the schedules
 -- written. Dates older than max_age are written as missed (or skipped, when paused) directly, and so are dates that a
--- new revision would have made due before it was applied. Rows that exist, by instant or by wall, stay as they are. Locks schedules in id order, skipping those somebody holds.
+-- new revision would have made due before it was applied. Rows that exist, by instant or by wall, stay as they are.
+-- Locks schedules in id order, skipping those somebody holds.
 create or replace function sched.plan(
   p_tzdata text, p_now timestamptz, p_by text,
   p_ids integer[], p_revisions integer[], p_planned_from timestamptz[], p_planned_until timestamptz[],
@@ -47,6 +88,8 @@ begin
     join sched.schedules s on s.id = d.schedule_id
     join sched.schedule_revisions r on r.schedule_id = d.schedule_id and r.revision = d.revision
     where d.schedule_id = any (v_ids) and d.logical_date > s.ledger_from
+      and (d.wall is null or (d.schedule_id, d.revision, d.wall, d.fold) not in (
+        select w.schedule_id, w.revision, w.wall, w.fold from sched.recorded_walls(p_row_ids, p_logical_dates) w))
   )
   insert into sched.occurrences (schedule_id, revision, logical_date, due_at, wall, fold, local_date, interval_start,
                                  state, reason, decided_at, decided_by)
@@ -82,8 +125,9 @@ begin
   if v_recorded >= p_tzdata then
     return v_recorded;
   end if;
+  perform 1 from sched.schedules s order by s.id for update;  -- as sched.plan does, before the state
   update sched.state s
-  set tzdata = p_tzdata, tzdata_changed_at = clock_timestamp()
+  set tzdata = p_tzdata, tzdata_changed_at = case when s.tzdata is not null then clock_timestamp() end
   where s.tzdata is null or s.tzdata < p_tzdata;
   if found then
     update sched.schedules s set plan_at = clock_timestamp() where v_recorded is not null;

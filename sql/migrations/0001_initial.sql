@@ -29,6 +29,7 @@ create table sched.state (
 );
 comment on table sched.state is 'One row: who hosts the passes, which tz database planned, when passes last ran.';
 comment on column sched.state.tzdata is 'Newest tz database that has planned; a process with older data does not plan.';
+comment on column sched.state.tzdata_changed_at is 'When it gave way to a newer one; null while the first is in use.';
 insert into sched.state default values;
 
 comment on column sched.state.nothing_due_before is 'What a slow look at looked_at found: no planned date was due before (sched.first_due).';
@@ -129,10 +130,9 @@ create table sched.occurrences (
 ) with (autovacuum_vacuum_scale_factor = 0.01, autovacuum_analyze_scale_factor = 0.01);
 comment on table sched.occurrences is 'The ledger: every expected logical date, from before it is due until long after it ran.';
 comment on column sched.occurrences.logical_date is 'The nominal UTC instant; never moved by jitter, shift or lateness.';
-comment on column sched.occurrences.wall is 'Nominal local time before a gap moves it; null for rules in elapsed time.';
+comment on column sched.occurrences.wall is 'Nominal local time before a gap moves it; null for rules in elapsed time. Once per schedule, revision and fold (sched.recorded_walls).';
 comment on column sched.occurrences.fold is 'The second pass of a wall time that happens twice.';
 comment on column sched.occurrences.interval_start is 'The previous expected logical date.';
-create unique index occurrences_wall on sched.occurrences (schedule_id, wall, fold, revision) where wall is not null;
 create index occurrences_due on sched.occurrences (due_at, schedule_id, logical_date) where state = 'planned';
 
 -- A planned occurrence with what its policies need, and what becomes of it (sched.due_batch, sched.fates).

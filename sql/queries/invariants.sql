@@ -10,6 +10,15 @@ group by j.schedule_id, j.logical_date, j.generation
 having count(*) > 1
 limit %(limit)s::integer;
 
+-- name: invariant_one_row_per_wall
+-- Kept by sched.recorded_walls, not by an index, which would be a third of the ledger.
+select 'schedule ' || o.schedule_id || ' at ' || o.wall as what
+from sched.occurrences o
+where o.wall is not null
+group by o.schedule_id, o.revision, o.wall, o.fold
+having count(*) > 1
+limit %(limit)s::integer;
+
 -- name: invariant_running_has_lease
 select 'job ' || j.id as what
 from sched.jobs j

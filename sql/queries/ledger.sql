@@ -1,9 +1,11 @@
 -- name: occurrence_find
--- One date of the ledger by its instant or by its wall. Indexes: occurrences_pkey, occurrences_wall.
+-- One date of the ledger by its instant or by its wall. Index: occurrences_pkey.
 select o.revision, o.logical_date, o.due_at, o.wall, o.fold, o.local_date, o.interval_start, o.generation, o.state,
        o.reason, o.decided_at, o.decided_by, o.job_id
 from sched.occurrences o
 where o.schedule_id = %(id)s::integer
+  and o.logical_date >= %(logical_date)s::timestamptz - sched.largest_move()
+  and o.logical_date <= %(logical_date)s::timestamptz + sched.largest_move()
   and (o.logical_date = %(logical_date)s::timestamptz
        or (o.wall = %(wall)s::timestamp and o.fold = %(fold)s::boolean and o.revision = %(revision)s::integer))
 order by o.logical_date = %(logical_date)s::timestamptz desc

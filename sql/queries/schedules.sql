@@ -36,13 +36,14 @@ from sched.unplan_walls(
   %(after)s::timestamptz) u;
 
 -- name: occurrences_between
--- The ledger of one schedule for logical dates in (after, until]. Index: occurrences_pkey.
+-- The ledger of one schedule for logical dates in (after, until], and those whose wall may be in it. Index:
+-- occurrences_pkey.
 select o.schedule_id, o.revision, o.logical_date, o.due_at, o.wall, o.fold, o.state, o.reason, o.job_id,
        case when %(with_jobs)s::boolean then (select j.status from sched.jobs j where j.id = o.job_id) end as job_status
 from sched.occurrences o
 where o.schedule_id = %(id)s::integer
-  and o.logical_date > %(after)s::timestamptz
-  and o.logical_date <= %(until)s::timestamptz
+  and o.logical_date > %(after)s::timestamptz - sched.largest_move()
+  and o.logical_date <= %(until)s::timestamptz + sched.largest_move()
 order by o.logical_date;
 
 -- name: occurrences_outcomes
@@ -66,8 +67,10 @@ group by s.name, c.state, c.reason
 order by s.name, c.state, c.reason;
 
 -- name: occurrences_fill
+-- One slice of a backfill: see sched.fill. A slice need not be durable before backfills_complete, which is.
 select f.filled, f.left_ids, f.left_dates, f.left_reasons
-from sched.fill(
+from (select set_config('synchronous_commit', 'off', true)) as not_durable,
+     sched.fill(
   %(backfill_id)s::bigint, %(states)s::text[],
   %(row_ids)b::integer[], %(row_revisions)b::integer[], %(logical_dates)b::timestamptz[], %(due_ats)b::timestamptz[],
   %(walls)b::timestamp[], %(folds)b::boolean[], %(local_dates)b::date[], %(interval_starts)b::timestamptz[]) f;

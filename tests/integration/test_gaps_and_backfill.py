@@ -19,6 +19,7 @@ from scheduler.services.planner import Planner
 from scheduler.services.tick import Ticker
 from scheduler.storage.backfills import waive_date
 from scheduler.storage.database import Connection
+from scheduler.storage.ledger import find_row
 from tests.support.database import connect
 from tests.support.interleaving import Waiting
 from tests.support.invariants import violations
@@ -315,18 +316,75 @@ def test_of_two_dates_with_one_key_the_first_is_filled_and_the_other_told(db: Co
     assert violations(db) == {}
 
 
-def test_a_date_whose_wall_was_settled_at_another_instant_meanwhile_is_left_alone(db: Connection) -> None:
-    report = gaps(db)
-    moved = report.gaps[3]
+def decide_at(db: Connection, gap: Gap, instant: datetime, state: str, reason: str) -> None:
+    """As if an older tz database had put the wall of this date there, and the newer one had come since."""
+    db.execute("update sched.state set tzdata_changed_at = clock_timestamp() where tzdata_changed_at is null")
     db.execute(
         """
         insert into sched.occurrences (schedule_id, revision, logical_date, due_at, interval_start, local_date, wall,
                                        state, reason, decided_at, decided_by)
-        select %(id)s, 1, d, d, d, d::date, %(wall)s, 'skipped', 'paused', clock_timestamp(), 'test'
-        from (select %(at)s + interval '1 hour') as moved (d)
+        values (%(id)s, 1, %(at)s, %(at)s, %(at)s, %(at)s::date, %(wall)s, %(state)s, %(reason)s, now(), 'test')
         """,
-        {"id": moved.schedule_id, "at": moved.logical_date, "wall": moved.expected.occurrence.wall},
+        {"id": gap.schedule_id, "at": instant, "wall": gap.expected.occurrence.wall, "state": state, "reason": reason},
     )
+
+
+def test_a_date_whose_wall_was_settled_at_another_instant_is_no_gap_at_the_edge_of_a_range_either(
+    db: Connection,
+) -> None:
+    (gap,) = gaps(db, until=SINCE + timedelta(minutes=1)).gaps
+    decide_at(db, gap, gap.logical_date + timedelta(hours=1), "skipped", "paused")
+    assert gaps(db, until=SINCE + timedelta(minutes=1)).settled == 1
+    decided = find_row(db, gap.schedule_id, gap.expected)
+    assert decided is not None and decided.logical_date == gap.logical_date + timedelta(hours=1)
+
+
+def test_a_gap_whose_wall_was_missed_at_another_instant_is_filled_there(db: Connection) -> None:
+    gap = gaps(db).gaps[3]
+    decide_at(db, gap, gap.logical_date - timedelta(hours=1), "missed", "too_old")
+    report = gaps(db)
+    assert [each.kind for each in report.gaps].count(GapKind.MISSED) == 1
+    fill(db, report)
+    assert (gaps(db).gaps, gaps(db).settled) == ([], len(report.gaps))
+    assert count(db, "select count(*) from sched.occurrences where state = 'enqueued'") == len(report.gaps)
+    assert violations(db) == {}
+
+
+def test_a_date_whose_wall_was_decided_at_another_instant_is_waived_there(db: Connection) -> None:
+    gap = gaps(db).gaps[3]
+    instant = gap.logical_date + timedelta(hours=1)
+    decide_at(db, gap, instant, "missed", "too_old")
+    assert waive_date(db, gap.schedule_id, gap.expected, "ann", "a holiday") == "waived"
+    assert waive_date(db, gap.schedule_id, gap.expected, "ann", "a holiday") == "already_waived"
+    assert db.execute("select logical_date, state from sched.occurrences where reason = 'a holiday'").fetchall() == [
+        (instant, "waived")
+    ]
+    assert violations(db) == {}
+
+
+def test_a_date_is_decided_by_hand_after_a_planner_that_writes_its_wall_at_another_instant(
+    database: str, db: Connection
+) -> None:
+    gap = gaps(db).gaps[3]
+    at = gap.logical_date
+    statement = "select sched.waive(%s, 1, %s, %s, %s, false, %s, %s, 'ann', 'x')"
+    parameters = (gap.schedule_id, at, at, gap.expected.occurrence.wall, at.date(), at)
+    db.execute("update sched.state set tzdata_changed_at = clock_timestamp()")
+    with connect(database) as planner, connect(database) as observer:
+        with planner.transaction():
+            planner.execute("select 1 from sched.schedules for update")
+            decide_at(planner, gap, at + timedelta(hours=1), "missed", "too_old")
+            waiving = Waiting(db, statement, parameters).until_blocked(observer)
+        assert waiving.rows() == [("waived",)]
+    assert db.execute(
+        "select logical_date, state from sched.occurrences where wall = %s", (gap.expected.occurrence.wall,)
+    ).fetchall() == [(at + timedelta(hours=1), "waived")]
+
+
+def test_a_date_whose_wall_was_settled_at_another_instant_meanwhile_is_left_alone(db: Connection) -> None:
+    report = gaps(db)
+    moved = report.gaps[3]
+    decide_at(db, moved, moved.logical_date + timedelta(hours=1), "skipped", "paused")
     result = fill(db, report)
     assert (len(result.inserted), result.already) == (len(report.gaps) - 1, 1)
     assert moved not in result.inserted

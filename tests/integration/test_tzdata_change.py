@@ -11,10 +11,13 @@ import pytest
 
 from scheduler.core.localtime import tz_version
 from scheduler.core.models import Catchup, CatchupPolicy, Cron, Definition, DefinitionSet, Timing
+from scheduler.core.planning import LARGEST_MOVE
 from scheduler.services.apply import apply_definitions
 from scheduler.services.planner import Planner
 from scheduler.storage.database import Connection
 from tests.support.build import fire
+from tests.support.database import connect
+from tests.support.interleaving import Waiting
 from tests.support.old_tzdata import plan_with_old_tzdata
 
 pytestmark = pytest.mark.skipif(tz_version() < "2026f", reason="the newer release is not installed")
@@ -109,3 +112,24 @@ def test_a_rule_in_elapsed_time_is_not_touched(database: str, db: Connection) ->
     assert fire(db, at(1, 13))[1] == 13
     replan(db, at(1, 13, 30))
     assert [row[0] for row in ledger(db)] == [f"01 {hour:02}:00" for hour in range(1, 16)]
+
+
+def test_a_newer_database_is_taken_note_of_after_a_planner_that_holds_the_schedules(
+    database: str, db: Connection
+) -> None:
+    """Both lock schedules before the state, so that neither has what the other waits for."""
+    apply_in_the_past(db)
+    with connect(database) as planner, connect(database) as observer:
+        with planner.transaction():
+            planner.execute("select 1 from sched.schedules order by id for update")
+            taking = Waiting(db, "select sched.use_tzdata('9999z')").until_blocked(observer)
+            planner.execute("update sched.state set last_plan_at = clock_timestamp()")
+        assert taking.rows() == [("9999z",)]
+
+
+def test_walls_may_have_moved_only_after_one_database_gave_way_to_another(db: Connection) -> None:
+    db.execute("update sched.state set tzdata = null, tzdata_changed_at = null")
+    db.execute("select sched.use_tzdata('2026a')")
+    assert db.execute("select sched.largest_move()").fetchone() == (timedelta(0),)
+    db.execute("select sched.use_tzdata('2026b')")
+    assert db.execute("select sched.largest_move()").fetchone() == (LARGEST_MOVE,)
