@@ -117,7 +117,7 @@ def _joined(history: History, index: int, dates: list[Occurrence]) -> list[Expec
     if index and dates and dates[0].interval_start <= span.valid_from:
         before = _last_before(history, index)
         if before is not None:
-            dates = [replace(dates[0], interval_start=before), *dates[1:]]
+            dates = [dates[0]._replace(interval_start=before), *dates[1:]]
     revision = span.revision
     return [Expected(revision, date) for date in dates]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PRIORITIES = (-32_768, 32_767)
@@ -206,9 +206,8 @@ class Timing:
     jitter: timedelta = timedelta(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Occurrence:
-    """One expected firing.
+class Occurrence(NamedTuple):
+    """One expected firing. A tuple, because there may be millions.
 
     ``logical_date`` is the nominal UTC instant, ``due_at`` the instant it fires (moved by shift and jitter),
     ``wall`` the nominal local time before a gap moved it (naive, with ``fold``; None for rules in elapsed time),

@@ -203,13 +203,8 @@ class Expected:
                 own_wall = None if wall is None else wall + delta
                 if fold and own_wall is not None:
                     own_wall = own_wall.replace(fold=1)
-                yield Occurrence(
-                    logical_date=logical_date,
-                    due_at=logical_date if moved is None else self._moved(logical_date, own_wall, moved),
-                    wall=own_wall,
-                    local_date=local_date,
-                    interval_start=previous,
-                )
+                due_at = logical_date if moved is None else self._moved(logical_date, own_wall, moved)
+                yield Occurrence(logical_date, due_at, own_wall, local_date, interval_start=previous)
                 previous = logical_date
 
     def _counted(self, after: datetime, until: datetime) -> Iterator[Batch]:
@@ -270,13 +265,7 @@ _recent = _Recent()
 
 
 def _jittered(timing: Timing, occurrence: Occurrence) -> Occurrence:
-    return Occurrence(
-        logical_date=occurrence.logical_date,
-        due_at=occurrence.due_at + _jitter(timing, occurrence.logical_date),
-        wall=occurrence.wall,
-        local_date=occurrence.local_date,
-        interval_start=occurrence.interval_start,
-    )
+    return occurrence._replace(due_at=occurrence.due_at + _jitter(timing, occurrence.logical_date))
 
 
 def _jitter(timing: Timing, logical_date: datetime) -> timedelta:

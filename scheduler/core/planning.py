@@ -111,7 +111,7 @@ def replanned(
         if old is not None and old != instant:
             moved.append((old, instant))
         is_due_now = old is not None and old > now >= date.occurrence.due_at
-        chosen.append(date._replace(occurrence=replace(date.occurrence, due_at=now)) if is_due_now else date)
+        chosen.append(date._replace(occurrence=date.occurrence._replace(due_at=now)) if is_due_now else date)
     return Replanned(expected=chosen, moved=moved)
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -102,16 +102,17 @@ def fill_gaps(
     backfill_id = begin_backfill(connection, _recorded(gaps, request))
     by_outcome: dict[str, list[Gap]] = {"inserted": [], "already": [], "unfinished": [], "key_taken": []}
     done = 0
-    for piece in _one_ahead(_slices(gaps, is_descending=request.is_descending)):
-        progress(done, len(gaps))
-        with transaction(connection):
-            left = fill_dates(connection, backfill_id, piece.states, piece.dates)
-        if left:
-            for gap in piece.gaps:
-                by_outcome[left.get((gap.schedule_id, gap.logical_date), "inserted")].append(gap)
-        else:
-            by_outcome["inserted"] += piece.gaps
-        done += len(piece.gaps)
+    slices = _slices(gaps, is_descending=request.is_descending)
+    with ThreadPoolExecutor(1, "backfill") as packing:
+        coming = packing.submit(next, slices, None)
+        while (piece := coming.result()) is not None:
+            progress(done, len(gaps))
+            with transaction(connection):
+                # Only now, so that the server has work before the other thread has the interpreter.
+                coming = packing.submit(next, slices, None)
+                left = fill_dates(connection, backfill_id, piece.states, piece.dates)
+            _sort(piece.gaps, left, by_outcome)
+            done += len(piece.gaps)
     progress(done, len(gaps))
     complete_backfill(connection, backfill_id)
     return BackfillResult(
@@ -195,15 +196,14 @@ def _slices(gaps: Sequence[Gap], *, is_descending: bool) -> Iterator[_Slice]:
         )
 
 
+def _sort(gaps: Sequence[Gap], left: Mapping[tuple[int, datetime], str], by_outcome: dict[str, list[Gap]]) -> None:
+    if not left:
+        by_outcome["inserted"] += gaps
+        return
+    for gap in gaps:
+        by_outcome[left.get((gap.schedule_id, gap.logical_date), "inserted")].append(gap)
+
+
 def _kinds(gaps: Sequence[Gap]) -> set[GapKind]:
     """By runs, because hashing an enum costs as much as all else done to a gap."""
     return {kind for kind, _ in groupby(gaps, attrgetter("kind"))}
-
-
-def _one_ahead(slices: Iterator[_Slice]) -> Iterator[_Slice]:
-    """The slices; the next one is packed while the server works on this one."""
-    with ThreadPoolExecutor(1, "backfill") as pool:
-        coming = pool.submit(next, slices, None)
-        while (piece := coming.result()) is not None:
-            coming = pool.submit(next, slices, None)
-            yield piece

@@ -10,7 +10,7 @@ import difflib
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime
 
 from scheduler.core.date_search import matching_dates, nearest_dates, shown_dates, shown_moment
@@ -118,7 +118,7 @@ def waive_date(connection: Connection, schedule: str, moment: date | datetime, b
     found = _find(history, schedule, moment)
     row = find_row(connection, history.schedule_id, found)
     if row is not None:  # an earlier tz database may have put it at another instant
-        found = found._replace(occurrence=replace(found.occurrence, logical_date=row.logical_date))
+        found = found._replace(occurrence=found.occurrence._replace(logical_date=row.logical_date))
     with transaction(connection):
         outcome = storage_waive(connection, history.schedule_id, found, by.actor, by.reason or "")
     return Waived(logical_date=found.occurrence.logical_date, outcome=outcome)
