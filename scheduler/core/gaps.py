@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from scheduler.core.history import Expected
+from scheduler.core.history import Expected, History
 from scheduler.core.models import JobStatus, OccurrenceState
 
 
@@ -79,20 +79,17 @@ class Ledger:
 
 
 def compare(
-    expected: Sequence[Expected],
-    ledger: Ledger,
-    now: datetime,
-    graces: Mapping[int, timedelta],
-    kinds: frozenset[GapKind],
-) -> tuple[int, list[tuple[GapKind, Expected]]]:
+    history: History, expected: Sequence[Expected], ledger: Ledger, now: datetime, kinds: frozenset[GapKind]
+) -> tuple[int, list[Gap]]:
     """How many of the expected dates are settled, and those that are gaps of ``kinds``, oldest first.
 
     Dates that are not late yet (by the grace of their revision) and undecided count as neither. ``settled`` plus the
     gaps is what was expected. A gap found by its wall has the instant that is recorded: what fills it is that row.
     """
     settled = 0
-    gaps: list[tuple[GapKind, Expected]] = []
-    late_before = {revision: now - grace for revision, grace in graces.items()}
+    gaps: list[Gap] = []
+    schedule_id, schedule = history.schedule_id, history.name
+    late_before = {span.revision: now - span.grace for span in history.spans}
     wanted = {kind.value for kind in kinds | ({GapKind.DEAD} if GapKind.DONE in kinds else set())}
     for date in expected:
         recorded = ledger.find(date)
@@ -101,7 +98,8 @@ def compare(
             continue
         kind = _kind(recorded)
         if kind._value_ in wanted:
-            gaps.append((kind, date if recorded is None else _as_recorded(date, recorded)))
+            date = date if recorded is None else _as_recorded(date, recorded)
+            gaps.append(Gap(schedule_id, schedule, kind, date))
         else:
             settled += 1
     return settled, gaps

@@ -204,7 +204,7 @@ class Expected:
                 if fold and own_wall is not None:
                     own_wall = own_wall.replace(fold=1)
                 due_at = logical_date if moved is None else self._moved(logical_date, own_wall, moved)
-                yield Occurrence(logical_date, due_at, own_wall, local_date, interval_start=previous)
+                yield Occurrence(logical_date, due_at, own_wall, local_date, previous)
                 previous = logical_date
 
     def _counted(self, after: datetime, until: datetime) -> Iterator[Batch]:

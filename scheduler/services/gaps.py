@@ -100,9 +100,7 @@ def _compare(
         (row.revision, row.wall, row.fold, Recorded(row.logical_date, OccurrenceState(row.state), row.job_status))
         for row in recorded_dates(connection, history.schedule_id, after, until, with_jobs=bool(kinds & _ABOUT_JOBS))
     )
-    graces = {span.revision: span.grace for span in history.spans}
-    settled, gaps = compare(expected, ledger, now, graces, kinds)
-    return settled, [Gap(history.schedule_id, history.name, kind, date) for kind, date in gaps]
+    return compare(history, expected, ledger, now, kinds)
 
 
 def _histories(connection: Connection, request: GapRequest, cache: DefinitionCache) -> Iterator[History]:

@@ -32,7 +32,7 @@ create or replace function sched.decidable(p_now timestamptz, p_from timestamptz
 language sql stable as $$
   select o.schedule_id, o.logical_date, o.revision, o.due_at, o.interval_start, s.name,
          sched.occurrence_key(r.key_template, s.name, o.logical_date, o.local_date, o.interval_start, o.generation),
-         r.catchup, r.overlap, r.max_age, p_now - o.due_at > r.grace
+         r.catchup, r.overlap, r.limit_key, r.max_age, p_now - o.due_at > r.grace
   from sched.occurrences o
   join sched.schedules s on s.id = o.schedule_id
   join sched.schedule_revisions r on r.schedule_id = o.schedule_id and r.revision = o.revision
@@ -200,6 +200,21 @@ language sql stable as $$
   order by o.due_at, o.schedule_id, o.logical_date
 $$;
 
+-- The keys whose slots these occurrences may take, or free by cancelling an earlier job.
+create or replace function sched.keys_of(p_batch sched.due_date[]) returns text[]
+language sql stable as $$
+  select array(
+    select k
+    from unnest(p_batch) as d
+    cross join unnest(array[case when d.overlap <> 'allow' then sched.overlap_key(d.schedule_id) end, d.limit_key]) as k
+    where k is not null
+    union all
+    select j.limit_key
+    from sched.jobs j
+    where j.schedule_id = any (array(select d.schedule_id from unnest(p_batch) as d where d.overlap = 'cancel_running'))
+      and j.status in ('scheduled', 'waiting', 'pending', 'running') and j.limit_key is not null)
+$$;
+
 -- Decide these occurrences: an outcome and a reason for those that do not fire, then jobs for the rest, which may
 -- stand for the former. Needs the pass lock. A key that somebody takes at this moment is a unique violation.
 -- Joins are done in the order they are written in and by key: with the statistics of an empty table, as after an
@@ -217,9 +232,8 @@ declare
   v_cancelling integer[];
 begin
   -- Overlap is decided under the key's lock, and read in later statements: a completion that is under way either
-  -- commits first, or finds the new job waiting and admits it.
-  perform sched.lock_keys(array(
-    select sched.overlap_key(d.schedule_id) from unnest(p_batch) as d where d.overlap <> 'allow'));
+  -- commits first, or finds the new job waiting and admits it. All keys of this pass are taken here, before any job.
+  perform sched.lock_keys(sched.keys_of(p_batch));
   v_fates := array(select f from sched.fates(p_batch, p_now) f);
 
   with recorded as (
@@ -291,8 +305,8 @@ end
 $$;
 
 -- `overlap: cancel_running`: of each schedule only the newest live job goes on; triggered ones count too. Those not
--- running are cancelled, a running one is asked to stop (the reaper withdraws its lease after 30 s). Returns the keys
--- whose slots came free.
+-- running are cancelled, a running one is asked to stop (the reaper withdraws its lease after 30 s). Call with the keys
+-- of all of them locked. Returns the keys whose slots came free.
 create or replace function sched.cancel_superseded(p_schedule_ids integer[], p_now timestamptz, p_by text)
 returns text[]
 language plpgsql volatile as $$
@@ -310,9 +324,6 @@ begin
       where n.schedule_id = j.schedule_id and n.origin = 'schedule'
         and n.status in ('scheduled', 'waiting', 'pending', 'running')
         and (n.logical_date > j.logical_date or j.logical_date is null and n.id > j.id));
-  perform sched.lock_keys(array(
-    select k from sched.jobs j, unnest(array[j.overlap_key, j.limit_key]) as k
-    where j.id = any (v_ids) and k is not null));
   perform 1 from sched.jobs j where j.id = any (v_ids) order by j.id for update;
 
   update sched.jobs j

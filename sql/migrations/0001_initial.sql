@@ -138,7 +138,7 @@ create index occurrences_due on sched.occurrences (due_at, schedule_id, logical_
 -- A planned occurrence with what its policies need, and what becomes of it (sched.due_batch, sched.fates).
 create type sched.due_date as (
   schedule_id integer, logical_date timestamptz, revision integer, due_at timestamptz, interval_start timestamptz,
-  schedule text, key text, catchup text, overlap text, max_age interval, is_late boolean
+  schedule text, key text, catchup text, overlap text, limit_key text, max_age interval, is_late boolean
 );
 create type sched.fate as (
   schedule_id integer, logical_date timestamptz, revision integer, interval_start timestamptz, schedule text, key text,

@@ -12,6 +12,7 @@ import pytest
 from scheduler.storage.database import Connection
 from tests.support.build import MINUTE, NOON, Policy, add_schedule, claim_all, fire, jobs, ledger, plan_date, plan_dates
 from tests.support.database import connect
+from tests.support.interleaving import Waiting
 from tests.support.wait import wait_for
 
 
@@ -217,3 +218,43 @@ def test_without_the_pass_lock_two_passes_under_skip_both_enqueue(pair: tuple[Co
             {"at": NOON},
         )
     assert [row[1] for row in ledger(one, schedule)] == ["enqueued", "enqueued"]
+
+
+def enqueue(connection: Connection, key: str) -> None:
+    """As an application does, under the limit that the schedule has too."""
+    connection.execute("select sched.enqueue('x', '{}', p_idempotency_key => %s, p_limit_key => 'api')", (key,))
+
+
+def test_a_pass_takes_limits_before_it_makes_jobs_so_that_it_cannot_deadlock_with_who_enqueues(
+    database: str, pair: tuple[Connection, Connection]
+) -> None:
+    """The application has the limit that the pass needs, then asks for the key that the pass has in mind."""
+    one, other = pair
+    one.execute("insert into sched.limits (key, slots) values ('api', 1)")
+    schedule = add_schedule(one, policy=Policy(overlap="allow", limit_key="api", key_template="{local_date}"))
+    plan_date(one, schedule, NOON)
+    with connect(database) as observer:
+        with one.transaction():
+            enqueue(one, "another")
+            firing = Waiting(other, "select outcome, missed from sched.fire(%s)", (NOON,)).until_blocked(observer)
+            enqueue(one, f"{NOON:%Y-%m-%d}")
+        assert firing.rows() == [("fired", 1)]
+    assert ledger(one, schedule) == [(NOON, "missed", "key_taken")]
+
+
+def test_a_pass_takes_the_limits_of_what_it_cancels_before_it_makes_jobs(
+    database: str, pair: tuple[Connection, Connection]
+) -> None:
+    one, other = pair
+    one.execute("insert into sched.limits (key, slots) values ('api', 1)")
+    schedule = add_schedule(one, policy=Policy(overlap="cancel_running", limit_key="api", key_template="{local_date}"))
+    plan_date(one, schedule, NOON - 1440 * MINUTE)
+    fire(one, NOON - 1440 * MINUTE)
+    one.execute("update sched.schedule_revisions set limit_key = null")
+    plan_date(one, schedule, NOON)
+    with connect(database) as observer:
+        with one.transaction():
+            enqueue(one, "another")
+            firing = Waiting(other, "select outcome, missed from sched.fire(%s)", (NOON,)).until_blocked(observer)
+            enqueue(one, f"{NOON:%Y-%m-%d}")
+        assert firing.rows() == [("fired", 1)]
