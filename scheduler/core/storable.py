@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Set
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import date, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -22,6 +24,10 @@ _INTEGER_LIMIT = 10**1000
 _FLOATS_WITH_EXPONENT = 1e16
 """From here on Python writes a float with an exponent, and jsonb gives it back as an integer."""
 _PLACE_LIMIT = 200
+_MEASURED = 4
+"""Up to about so many times the limit a value is written as JSON to tell its size."""
+_FAULTS_LIMIT = 100
+_STORE_ELSEWHERE = "store the data and pass a reference"
 
 
 def storable(value: Any) -> Any:
@@ -36,11 +42,21 @@ def storable(value: Any) -> Any:
 
 
 def storage_faults(value: Any, size_limit: int = SIZE_LIMIT) -> list[tuple[Path, str]]:
-    """Why ``value`` cannot be stored as ``jsonb``: the path of each offending part, and what to say after its place."""
-    faults = list(_faults(value, ()))
-    if not faults and (size := len(json.dumps(value, ensure_ascii=False).encode())) > size_limit:
-        faults = [((), f"is {size:,} bytes as JSON, more than {size_limit:,}: store the data and pass a reference")]
-    return faults
+    """Why ``value`` cannot be stored as ``jsonb``: the path of each offending part, and what to say after its place.
+
+    At most ``_FAULTS_LIMIT``. JSON has a list again wherever it stands, so that a small value can be endless there:
+    what is several times too large is refused without writing it.
+    """
+    inspection = _Inspection(room=_MEASURED * size_limit)
+    with suppress(_Enough):
+        inspection.look(value, ())
+    if inspection.faults:
+        return inspection.faults
+    if inspection.room < 0:
+        return [((), f"is more than {size_limit:,} bytes as JSON: {_STORE_ELSEWHERE}")]
+    if (size := len(json.dumps(value, ensure_ascii=False).encode())) > size_limit:
+        return [((), f"is {size:,} bytes as JSON, more than {size_limit:,}: {_STORE_ELSEWHERE}")]
+    return []
 
 
 def place(root: str, path: Path) -> str:
@@ -60,38 +76,60 @@ def text_fault(text: str) -> str | None:
     return None
 
 
-def _faults(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
-    if len(path) > DEPTH_LIMIT:
-        yield path, f"is nested more than {DEPTH_LIMIT} levels deep: make it flatter"
-        return
-    match value:
-        case None | bool():
-            pass
-        case str():
-            if fault := text_fault(value):
-                yield path, fault
-        case int():
-            if abs(value) >= _INTEGER_LIMIT:
-                yield path, _refusal("a number of more than 1,000 digits", "a text")
-        case float():
-            if not math.isfinite(value):
-                name = (
-                    "NaN" if math.isnan(value) else f"{value:+}".replace("+inf", "Infinity").replace("inf", "Infinity")
-                )
-                yield path, _refusal(name, "null or a text")
-        case list() | tuple():
-            for index, item in enumerate(value):
-                yield from _faults(item, (*path, index))
-        case dict():
-            for key, item in value.items():
-                if not isinstance(key, str):
-                    yield path, f'the key {key!r} is not text: write "{key}"'
-                    continue
-                if fault := text_fault(key):
-                    yield (*path, key), f"key {fault}"
-                yield from _faults(item, (*path, key))
-        case _:
-            yield path, _refusal(f"a value of type {type(value).__name__}", _instead(value))
+class _Enough(Exception):
+    """The rest of a value need not be looked at."""
+
+
+@dataclass(slots=True)
+class _Inspection:
+    """What was found so far; ``room`` is how many bytes more, counted low, a value may take as JSON."""
+
+    room: int
+    faults: list[tuple[Path, str]] = field(default_factory=list)
+
+    def look(self, value: Any, path: Path) -> None:
+        """Look at ``value`` and everything in it. Raises _Enough when there is no room or there are many faults."""
+        self.room -= 2  # at least a digit or bracket, and a comma or bracket
+        if self.room < 0 or len(self.faults) >= _FAULTS_LIMIT:
+            raise _Enough
+        if len(path) > DEPTH_LIMIT:
+            self.faults.append((path, f"is nested more than {DEPTH_LIMIT} levels deep: make it flatter"))
+            return
+        match value:
+            case None | bool():
+                pass
+            case str():
+                self.room -= len(value)
+                if fault := text_fault(value):
+                    self.faults.append((path, fault))
+            case int():
+                self.room -= value.bit_length() // 4
+                if abs(value) >= _INTEGER_LIMIT:
+                    self.faults.append((path, _refusal("a number of more than 1,000 digits", "a text")))
+            case float():
+                if not math.isfinite(value):
+                    self.faults.append((path, _refusal(_float_name(value), "null or a text")))
+            case list() | tuple():
+                for index, item in enumerate(value):
+                    self.look(item, (*path, index))
+            case dict():
+                for key, item in value.items():
+                    self._look_at_item(key, item, path)
+            case _:
+                self.faults.append((path, _refusal(f"a value of type {type(value).__name__}", _instead(value))))
+
+    def _look_at_item(self, key: Any, item: Any, path: Path) -> None:
+        if not isinstance(key, str):
+            self.faults.append((path, f'the key {key!r} is not text: write "{key}"'))
+            return
+        self.room -= len(key)
+        if fault := text_fault(key):
+            self.faults.append(((*path, key), f"key {fault}"))
+        self.look(item, (*path, key))
+
+
+def _float_name(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def _refusal(what: str, instead: str) -> str:

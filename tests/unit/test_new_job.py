@@ -45,6 +45,20 @@ def looped() -> dict[str, Any]:
     return value
 
 
+def shared(innermost: Any, levels: int, times: int) -> dict[str, Any]:
+    """``levels`` lists, each ``times`` times in the next one: small in memory, endless as JSON."""
+    value = innermost
+    for _ in range(levels):
+        value = [value] * times
+    return {"a": value}
+
+
+def looped_twice() -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    value["me"] = [value, value]
+    return value
+
+
 def test_a_job_becomes_the_object_that_the_function_takes() -> None:
     job = NewJob(
         "mail.send", {"to": "x"}, run_at=NOW, limit="mail", idempotency_key="k", timeout=timedelta(minutes=1, days=2)
@@ -130,6 +144,25 @@ def test_json_is_kept(value: Any, stored: Any) -> None:
 )
 def test_what_cannot_be_stored_is_named_with_its_place(payload: Any, message: str) -> None:
     assert message.removeprefix("... ") in refusal(payload=payload)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [
+        (shared([], 40, 2), "payload: is more than 262,144 bytes as JSON: store the data and pass a reference"),
+        (shared("x" * 200_000, 1, 200_000), "payload: is more than 262,144 bytes as JSON"),
+        (shared({"k" * 1000: 1}, 2, 5_000), "payload: is more than 262,144 bytes as JSON"),
+        (shared(float("nan"), 40, 2), "NaN cannot be stored as JSON"),
+        (looped_twice(), "is nested more than 100 levels deep: make it flatter"),
+    ],
+)
+def test_what_is_endless_as_json_is_refused_at_once(payload: Any, message: str) -> None:
+    assert message in refusal(payload=payload)
+
+
+def test_what_stands_in_two_places_is_stored_in_both() -> None:
+    assert job_document(NewJob("a", shared(1, 2, 2)))["payload"] == {"a": [[1, 1], [1, 1]]}
 
 
 def test_the_depth_that_is_allowed_is_stored() -> None:
