@@ -78,3 +78,11 @@ class TransientStorageError(StorageError):
 
 class MigrationError(StorageError):
     """The schema in the database cannot be used by this version of the code."""
+
+
+def shown_value(value: object) -> str:
+    """``value`` as messages show it: its ``repr``, cut. Python writes no whole number of over 4,300 digits."""
+    try:
+        return f"{value!r:.40}"
+    except ValueError:
+        return "(a value too long to show)"

@@ -23,7 +23,7 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
-from scheduler.errors import ConfigError, SchedulerError
+from scheduler.errors import ConfigError, SchedulerError, shown_value
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Isolation = Literal["process"]
@@ -37,7 +37,7 @@ class Retry(Exception):
 
     def __init__(self, reason: str = "", *, after: timedelta | None = None) -> None:
         if not isinstance(after, timedelta | None):
-            raise TypeError(f"Retry(after={after!r}): pass a timedelta, such as timedelta(seconds=30)")
+            raise TypeError(f"Retry(after={shown_value(after)}): pass a timedelta, such as timedelta(seconds=30)")
         super().__init__(reason or "the handler asked for a retry")
         self.after = after
 
@@ -244,7 +244,7 @@ def _fraction(given: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         fraction = math.nan
     if not 0 <= fraction <= 1:
-        raise ValueError(f"progress {given!r} is not a fraction: write a number from 0 to 1, such as 0.4")
+        raise ValueError(f"progress {shown_value(given)} is not a fraction: write a number from 0 to 1, such as 0.4")
     return fraction
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from scheduler.core.durations import LONGEST
 from scheduler.core.models import PRIORITIES
 from scheduler.core.storable import place, storable, storage_faults, text_fault
-from scheduler.errors import ConfigError
+from scheduler.errors import ConfigError, shown_value
 
 NAME_BYTES = 1000
 """PostgreSQL's indexes hold texts of up to about 2,700 bytes."""
@@ -104,7 +104,7 @@ def _payload(field_name: str, value: Any) -> Any:
 
 def _whole(field_name: str, value: Any, low: int, high: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise ConfigError(f"{field_name}: {value!r:.40} is not a whole number from {low:,} to {high:,}")
+        raise ConfigError(f"{field_name}: {shown_value(value)} is not a whole number from {low:,} to {high:,}")
     return value
 
 

@@ -15,6 +15,8 @@ from datetime import date, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+from scheduler.errors import shown_value
+
 Path = tuple[str | int, ...]
 
 SIZE_LIMIT = 256 * 1024
@@ -120,7 +122,7 @@ class _Inspection:
 
     def _look_at_item(self, key: Any, item: Any, path: Path) -> None:
         if not isinstance(key, str):
-            self.faults.append((path, f'the key {key!r} is not text: write "{key}"'))
+            self.faults.append((path, f"the key {shown_value(key)} is not text: send str() of it"))
             return
         self.room -= len(key)
         if fault := text_fault(key):

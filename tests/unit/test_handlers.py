@@ -96,6 +96,8 @@ def test_a_module_that_cannot_be_imported_is_one_sentence(
 def test_a_retry_after_a_bare_number_says_what_to_pass() -> None:
     with pytest.raises(TypeError, match=r"Retry\(after=30\): pass a timedelta, such as timedelta\(seconds=30\)"):
         Retry("later", after=30)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"Retry\(after=\(a value too long to show\)\): pass a timedelta"):
+        Retry("later", after=10**5000)  # type: ignore[arg-type]
 
 
 def test_a_job_can_be_made_by_hand_to_test_a_handler() -> None:

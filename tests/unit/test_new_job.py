@@ -117,8 +117,8 @@ def test_json_is_kept(value: Any, stored: Any) -> None:
         ({"a\0": 1}, 'payload["a\\u0000"]: key contains a NUL character'),
         ({"\udfff": 1}, 'payload["\\udfff"]: key contains half of a surrogate pair'),
         ({"odd key": {"x": b""}}, 'payload["odd key"].x: a value of type bytes cannot be stored as JSON; send it as'),
-        ({"a": {1: 2}}, 'payload.a: the key 1 is not text: write "1"'),
-        ({None: 2}, 'payload: the key None is not text: write "None"'),
+        ({"a": {1: 2}}, "payload.a: the key 1 is not text: send str() of it"),
+        ({None: 2}, "payload: the key None is not text: send str() of it"),
         ({"at": NOW}, "payload.at: a value of type datetime cannot be stored as JSON; send its isoformat() as text"),
         ({"on": date(2026, 3, 2)}, "payload.on: a value of type date cannot be stored as JSON; send its isoformat()"),
         (
@@ -213,6 +213,13 @@ def test_what_the_messages_advise_is_accepted() -> None:
 )
 def test_every_other_field_is_refused_by_its_name(field: str, value: Any, message: str) -> None:
     assert message in refusal(**{field: value})
+
+
+def test_a_number_with_more_digits_than_python_writes_is_refused_like_any_other() -> None:
+    assert "priority: (a value too long to show) is not a whole number from" in refusal(priority=10**5000)
+    assert "max_attempts: (a value too long to show) is not a whole" in refusal(max_attempts=[10**5000])
+    assert "payload: the key (a value too long to show) is not text" in refusal(payload={10**5000: 1})
+    assert "payload.a: a number of more than 1,000 digits" in refusal(payload={"a": 10**5000})
 
 
 def test_the_last_instant_of_the_calendar_is_accepted() -> None:

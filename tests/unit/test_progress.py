@@ -46,6 +46,8 @@ def test_a_job_without_a_worker_takes_progress_too() -> None:
     Job(id=1, job_type="x").progress(0.5, "in a unit test")
     with pytest.raises(ValueError, match="progress 2 is not a fraction"):
         Job(id=1, job_type="x").progress(2)
+    with pytest.raises(ValueError, match=r"progress \(a value too long to show\) is not a fraction"):
+        Job(id=1, job_type="x").progress(10**5000)
 
 
 def test_a_note_is_stored_as_error_texts_are() -> None:
