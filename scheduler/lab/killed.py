@@ -90,6 +90,8 @@ def measure_killed(database: LabDatabase, settings: LabSettings, say: Callable[[
                 say(f"killed: the first worker is dead; its leases last {settings.killed_lease.total_seconds():g} s")
                 _until(look, lambda _: _is_alive(second) and value(connection, "killed_unfinished") == 0)
         attempts = [Attempt(*row) for row in rows(connection, "killed_attempts")]
+    if all(attempt.outcome != "lost" for attempt in attempts):
+        raise _idle_victim(settings)
     return _finding(attempts, watch, killed_at, settings)
 
 
@@ -101,10 +103,19 @@ def _is_alive(worker: subprocess.Popen[bytes]) -> bool:
 
 
 def _is_ripe(connection: Connection, running: list[Running], settings: LabSettings) -> bool:
-    """Whether the jobs of the first worker run long enough and have had a beat."""
+    """Whether the jobs of the first worker run long enough and have had a beat. Raises StorageError if none is left."""
     mine = [each for each in running if each.worker == FIRST]
+    if not mine:
+        raise _idle_victim(settings)
     age = min((database_now(connection) - each.started_at).total_seconds() for each in mine)
     return age >= settings.killed_after_seconds and all(each.heartbeat_at > each.started_at for each in mine)
+
+
+def _idle_victim(settings: LabSettings) -> StorageError:
+    return StorageError(
+        f"the first worker had no job left when it was to be killed: its jobs of {settings.killed_job_seconds:g} s had "
+        f"ended, or their leases of {settings.killed_lease.total_seconds():g} s; run the lab again on an idle machine"
+    )
 
 
 def _patient_look(connection: Connection, watch: Watch, settings: LabSettings) -> Iterator[list[Running]]:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ import psycopg
 import pytest
 
 from scheduler.errors import StorageError
+from scheduler.lab.killed import measure_killed
 from scheduler.lab.plan import claim_statement, scan_below_lock
 from scheduler.lab.schema import SCHEMA, lab_schema
+from scheduler.lab.settings import LabSettings
 from scheduler.lab.statements import rows, run, statements
 from scheduler.lab.strategies import STRATEGIES, Held, Naive, Product
 from scheduler.storage.database import Connection, Database
@@ -280,6 +283,26 @@ def test_a_worker_that_cannot_work_ends_the_lab_at_once(database: str, monkeypat
     ended = sched("bench", "lab", "--quick", "--only", "killed", "--dsn", database)
     assert (ended.code, ended.out) == (3, "")
     assert ended.err.endswith("error: a worker process of the lab ended by itself, with code 1\n")
+
+
+def test_jobs_that_end_before_their_worker_is_killed_end_the_lab_with_a_sentence(database: str) -> None:
+    settings = replace(LabSettings.quick(), killed_after_seconds=60.0)
+    with (
+        lab_schema(Database(database)) as lab,
+        pytest.raises(StorageError, match=r"no job left when it was to be killed: its jobs of 2\.5 s had ended"),
+    ):
+        measure_killed(lab, settings, say=lambda _: None)
+
+
+def test_a_kill_that_costs_no_job_its_worker_ends_the_lab_with_a_sentence(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.lab.killed._is_ripe", lambda _, running, __: not running)
+    with (
+        lab_schema(Database(database)) as lab,
+        pytest.raises(StorageError, match=r"no job left when it was to be killed"),
+    ):
+        measure_killed(lab, LabSettings.quick(), say=lambda _: None)
 
 
 def test_a_worker_of_the_lab_ends_with_its_input(database: str) -> None:
