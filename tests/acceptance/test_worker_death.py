@@ -5,6 +5,7 @@ Many workers that stop at named points are in ``test_zombies``.
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from tests.support.invariants import violations
 from tests.support.wait import wait_for
-from tests.support.worker_process import WorkerProcess, is_alive, open_gate, prepare, starts, wait_for_start
+from tests.support.worker_process import WorkerProcess, is_alive, open_gate, prepare, starts, wait_for_start, wardens_of
 from tests.support.working import attempts_of, enqueue, job_row, wait_for_status
 
 pytestmark = pytest.mark.acceptance
@@ -133,6 +134,24 @@ def test_the_command_of_a_killed_worker_ends_with_all_it_started(database: str, 
         worker.wait()
         wait_for(lambda: not any(is_alive(int(pid)) for pid in pids.read_text().split()), 30, "the processes to end")
     assert job_row(database, job_id)["status"] == "running"
+
+
+def test_a_warden_that_was_killed_is_replaced_and_told_of_every_command(database: str, tmp_path: Path) -> None:
+    def command(name: str) -> int:
+        pid = tmp_path / name
+        enqueue(database, "run.shell", run={"shell": f"echo $$ > {pid}.new; mv {pid}.new {pid}; exec sleep 600"})
+        wait_for(pid.exists, 30, f"the {name} command to run")
+        return int(pid.read_text())
+
+    with WorkerProcess(database, tmp_path) as worker:
+        before = command("first")
+        (warden,) = wardens_of(worker.process.pid)
+        os.kill(warden, signal.SIGKILL)
+        wait_for(lambda: not is_alive(warden), 10, "the warden to end")
+        after = command("second")
+        worker.signal(signal.SIGKILL)
+        worker.wait()
+        wait_for(lambda: not (is_alive(before) or is_alive(after)), 10, "both commands to end")
 
 
 def _known_workers(dsn: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from datetime import timedelta
@@ -11,10 +12,11 @@ from typing import Any
 import pytest
 
 from scheduler.handlers import HandlerRegistry
+from scheduler.services.executors.warden import Warden
 from scheduler.services.worker import Worker, WorkerSettings
 from scheduler.storage.database import Database
 from tests.support.wait import wait_for
-from tests.support.worker_process import is_alive
+from tests.support.worker_process import is_alive, wardens_of
 from tests.support.working import RunningWorker, attempts_of, enqueue, job_row, running_worker, wait_for_status
 
 
@@ -121,7 +123,7 @@ def test_a_signal_to_the_warden_costs_the_worker_nothing(database: str, tmp_path
     go_on = tmp_path / "go-on"
     with running_worker(database, HandlerRegistry()) as running:
         job_id = enqueue(database, "run.shell", run={"shell": f"until [ -e {go_on} ]; do sleep 0.05; done"})
-        (warden,) = wait_for(_wardens, 10, "the warden to be there")
+        (warden,) = wait_for(lambda: wardens_of(os.getpid()), 10, "the warden to be there")
         os.kill(warden, number)
         if number is signal.SIGKILL:
             wait_for(lambda: not is_alive(warden), 10, "the warden to end")
@@ -132,8 +134,16 @@ def test_a_signal_to_the_warden_costs_the_worker_nothing(database: str, tmp_path
     wait_for(lambda: not is_alive(warden), 10, "the warden to end with its worker")
 
 
-def _wardens() -> list[int]:
-    """The process ids of the wardens among our children."""
-    children = Path("/proc/self/task").glob("*/children")
-    pids = [pid for each in children for pid in each.read_text().split()]
-    return [int(pid) for pid in pids if b"sched-warden" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+def test_a_command_that_its_warden_cannot_be_told_of_is_ended_and_fails(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = tmp_path / "pid"
+
+    def no_more_processes(warden: Warden, group: int) -> None:
+        wait_for(lambda: pid.exists() and pid.read_text(), 10, "the command to run")
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(Warden, "watch", no_more_processes)
+    row = run(database, f"echo $$ > {pid}; exec sleep 600")
+    assert not is_alive(int(pid.read_text()))
+    assert row["last_error"].startswith("the shell that would end the command with its worker does not start: ")

@@ -100,3 +100,9 @@ def is_alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+def wardens_of(pid: int) -> list[int]:
+    """The process ids of the wardens among the children of a process."""
+    children = [child for each in Path(f"/proc/{pid}/task").glob("*/children") for child in each.read_text().split()]
+    return [int(child) for child in children if b"sched-warden" in Path(f"/proc/{child}/cmdline").read_bytes()]

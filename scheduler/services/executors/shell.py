@@ -47,20 +47,10 @@ class ShellRunner:
         settings = shell_settings(job.run)
         arguments = self._arguments(settings)
         environment = self._child_environment(job, settings.get("env") or {})
-        try:
-            process = subprocess.Popen(
-                arguments,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            raise WorkFailed(f"the command {arguments[0]!r} does not start: {error}") from error
-        self._warden.watch(process.pid)
+        process = _started(arguments, environment)
         stdout, stderr = Tail(process.stdout, OUTPUT_LIMIT), Tail(process.stderr, OUTPUT_LIMIT)
         try:
+            self._watch(process)
             with stdout, stderr:
                 await _exited(process)
         finally:
@@ -77,6 +67,12 @@ class ShellRunner:
     def close(self) -> None:
         """No more commands will be run."""
         self._warden.close()
+
+    def _watch(self, process: subprocess.Popen[bytes]) -> None:
+        try:
+            self._warden.watch(process.pid)
+        except OSError as error:
+            raise WorkFailed(f"the shell that would end the command with its worker does not start: {error}") from error
 
     def _arguments(self, settings: Mapping[str, Any]) -> list[str]:
         if settings.get("command"):
@@ -104,6 +100,20 @@ class ShellRunner:
         if name not in self._environment:
             raise WorkFailed(f'the environment variable {name}, named by "from_env", is not set in the worker')
         return self._environment[name]
+
+
+def _started(arguments: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            arguments,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        raise WorkFailed(f"the command {arguments[0]!r} does not start: {error}") from error
 
 
 class Tail:
