@@ -12,6 +12,7 @@ from typing import Any
 
 from scheduler.storage.database import Connection
 from scheduler.storage.queries import fetch
+from scheduler.storage.unreadable import read_what_is_readable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +181,8 @@ def list_jobs(connection: Connection, wanted: JobFilter) -> list[JobLine]:
 
 
 def find_job(connection: Connection, job_id: int) -> JobDetails | None:
-    """One job; None if there is none with that id."""
+    """One job; None if there is none with that id. Its JSON may be ``Unreadable``, from here on for this connection."""
+    read_what_is_readable(connection)
     return next(iter(fetch(connection, JobDetails, "status_job", {"id": job_id})), None)
 
 

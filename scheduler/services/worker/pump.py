@@ -22,6 +22,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from uuid import uuid4
 
+from scheduler.core.error_text import error_text
 from scheduler.core.models import AttemptOutcome
 from scheduler.errors import StorageError, TransientStorageError
 from scheduler.handlers import HandlerRegistry, Job
@@ -49,11 +50,11 @@ from scheduler.storage.jobs import (
     jobs_remain,
     next_due,
     orphaned_jobs,
-    read_json_fast,
     register_worker,
     remove_worker,
 )
 from scheduler.storage.migrations import require_schema
+from scheduler.storage.unreadable import Unreadable, read_what_is_readable
 
 logger = logging.getLogger("scheduler.worker")
 
@@ -96,7 +97,7 @@ class Worker:
         self._next_due = math.inf
         self._ahead = 0
         self._unstarted: list[Execution] = []
-        self._link = Link(database, "claim", read_json_fast)
+        self._link = Link(database, "claim", read_what_is_readable)
         self._settler = Settler(database, self._in_flight, settings.batch, self._ask_when_due)
         self._heart = Heart(database, self._in_flight, settings)
         self._guard = Guard(self._in_flight)
@@ -379,6 +380,8 @@ class _Dispatcher:
             handler = self._registry.find(job.job_type)
             if execution.is_cancelled:  # or its lease was lost, while it waited for a slot
                 unstarted.append((execution, failure(execution, asyncio.CancelledError())))
+            elif isinstance(job.payload, Unreadable) or isinstance(job.run, Unreadable):
+                unstarted.append((execution, _unreadable(job)))
             elif job.job_type == "run.shell":
                 commands.append((execution, self._shell.run))
                 self._set_deadline(execution, OVERRUN_SECONDS)
@@ -420,6 +423,16 @@ class _Dispatcher:
     def _set_deadline(self, execution: Execution, allowance: float) -> None:
         if execution.job.timeout is not None:
             execution.deadline = time.monotonic() + execution.job.timeout.total_seconds() + allowance
+
+
+def _unreadable(job: Job) -> Ending:
+    field, value = ("payload", job.payload) if isinstance(job.payload, Unreadable) else ("run", job.run)
+    return Ending(
+        outcome=AttemptOutcome.DISCARDED,
+        error=error_text(
+            f'its {field} {value}; correct it in sched.jobs, then "sched jobs retry {job.id}" lets the job run'
+        ),
+    )
 
 
 def _unknown_type(job: Job) -> Ending:
