@@ -13,8 +13,8 @@ import pytest
 from scheduler.core.models import AttemptOutcome
 from scheduler.handlers import HandlerRegistry, Job
 from scheduler.services.executors import Execution, metadata_text
+from scheduler.services.worker.dispatcher import Dispatcher
 from scheduler.services.worker.in_flight import InFlight
-from scheduler.services.worker.pump import _Dispatcher
 from scheduler.storage.database import Database
 from tests.support.wait import wait_for
 
@@ -30,7 +30,7 @@ def test_a_job_that_was_ended_while_it_waited_is_not_begun(end: Any, outcome: At
         begun.append(job.id)
         assert go_on.wait(10)
 
-    dispatcher = _Dispatcher(registry, in_flight, {"SCHED_DSN": ""})
+    dispatcher = Dispatcher(registry, in_flight, {"SCHED_DSN": ""})
     now = time.monotonic()
     jobs = [Job(id=number, job_type="plain", lease_token=str(uuid4())) for number in range(3)]
     executions = [Execution(job, Database(""), now, now + 60) for job in jobs]

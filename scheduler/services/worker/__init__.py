@@ -8,7 +8,8 @@ One process, synchronous psycopg in threads (docs/decisions/0005). Each thread h
     watcher   waits for hints, looks every second, reaps                        watcher.py
     guard     time-outs, and leases we can no longer trust; no database         guard.py
 
-They share ``InFlight`` (in_flight.py), the jobs this process holds. No transaction is open while a handler runs.
+They share ``InFlight`` (in_flight.py), the jobs this process holds; dispatcher.py starts those for which there is a
+slot. No transaction is open while a handler runs.
 """
 
 from scheduler.services.worker.pump import Worker

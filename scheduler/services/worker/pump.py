@@ -9,7 +9,6 @@ new claims; what finishes within the grace is settled, the rest is handed back.
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import logging
 import math
@@ -17,31 +16,24 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from uuid import uuid4
 
-from scheduler.core.error_text import error_text
-from scheduler.core.models import AttemptOutcome
 from scheduler.errors import StorageError, TransientStorageError
-from scheduler.handlers import HandlerRegistry, Job
-from scheduler.services.executors import Execution, Function, failure
-from scheduler.services.executors.http import HttpRunner
-from scheduler.services.executors.process import ProcessRunner
-from scheduler.services.executors.python import EventLoopExecutor, ThreadExecutor
-from scheduler.services.executors.shell import ShellRunner
-from scheduler.services.executors.sql import SqlRunner
+from scheduler.handlers import HandlerRegistry
+from scheduler.services.executors import Execution
 from scheduler.services.loop import Link
+from scheduler.services.worker.dispatcher import Dispatcher
 from scheduler.services.worker.guard import Guard
 from scheduler.services.worker.heart import Heart
-from scheduler.services.worker.in_flight import Ended, InFlight
+from scheduler.services.worker.in_flight import InFlight
 from scheduler.services.worker.settings import WorkerResult, WorkerSettings
 from scheduler.services.worker.settler import Settler
 from scheduler.services.worker.watcher import Watcher
 from scheduler.storage.database import Database
 from scheduler.storage.jobs import (
-    Ending,
     SettleOutcome,
     WorkerRow,
     announce_worker,
@@ -54,7 +46,7 @@ from scheduler.storage.jobs import (
     remove_worker,
 )
 from scheduler.storage.migrations import require_schema
-from scheduler.storage.unreadable import Unreadable, read_what_is_readable
+from scheduler.storage.unreadable import read_what_is_readable
 
 logger = logging.getLogger("scheduler.worker")
 
@@ -68,8 +60,6 @@ STUCK_SECONDS = 0.1
 """After how long without a free slot jobs that wait for one are handed back."""
 SOONEST_SECONDS = 0.01
 """The shortest sleep until a scheduled job is due."""
-OVERRUN_SECONDS = 10.0
-"""How long work that can be ended may take to end after its time-out."""
 SWITCH_SECONDS = 0.0005
 COLLECT_AFTER = 50_000
 """Containers made and not freed until the garbage collector looks; 500 jobs in flight are about 6,000."""
@@ -104,7 +94,7 @@ class Worker:
         self._watcher = Watcher(
             database, self._in_flight, self._row, settings.poll, hint=self._hint, ask_when_due=self._ask_when_due
         )
-        self._work = _Dispatcher(
+        self._work = Dispatcher(
             registry,
             self._in_flight,
             {**(os.environ if environment is None else environment), "SCHED_DSN": database.dsn},
@@ -334,110 +324,3 @@ def _tuned_interpreter() -> Iterator[None]:
     finally:
         sys.setswitchinterval(switches)
         gc.set_threshold(young, *older)
-
-
-class _Dispatcher:
-    """Starts jobs when there are slots for them, each in its executor."""
-
-    def __init__(self, registry: HandlerRegistry, in_flight: InFlight, environment: Mapping[str, str]) -> None:
-        self._registry = registry
-        self._in_flight = in_flight
-        self._shell = ShellRunner(environment)
-        self._in_threads: Mapping[str, Function] = {
-            "run.http": HttpRunner(environment).run,
-            "run.sql": SqlRunner(environment).run,
-        }
-        self._processes = ProcessRunner(environment["SCHED_DSN"])
-        self._event_loop = EventLoopExecutor("sched-async", self._returned)
-        self._threads = ThreadExecutor("sched-thread", self._returned)
-        # Commands have a loop of their own: an async handler that blocks its loop must not stall their pipes.
-        self._commands = EventLoopExecutor("sched-commands", self._returned)
-        self._starting = threading.Lock()
-        self._is_closed = False
-
-    def start(self, executions: list[Execution]) -> None:
-        """Start these as soon as there are slots for them; jobs of unknown type fail at once."""
-        self._in_flight.add(executions)
-        self._start_waiting()
-
-    def _returned(self, finished: Sequence[Ended]) -> None:
-        self._in_flight.returned(finished)
-        if self._in_flight.waiting:
-            self._start_waiting()
-
-    def _start_waiting(self) -> None:
-        with self._starting:
-            while not self._is_closed and (executions := self._in_flight.occupy_slots()):
-                self._start(executions)
-
-    def _start(self, executions: list[Execution]) -> None:
-        coroutines: list[tuple[Execution, Function]] = []
-        plain: list[tuple[Execution, Function]] = []
-        commands: list[tuple[Execution, Function]] = []
-        unstarted: list[tuple[Execution, Ending]] = []
-        for execution in executions:
-            job = execution.job
-            handler = self._registry.find(job.job_type)
-            if execution.is_cancelled:  # or its lease was lost, while it waited for a slot
-                unstarted.append((execution, failure(execution, asyncio.CancelledError())))
-            elif isinstance(job.payload, Unreadable) or isinstance(job.run, Unreadable):
-                unstarted.append((execution, _unreadable(job)))
-            elif job.job_type == "run.shell":
-                commands.append((execution, self._shell.run))
-                self._set_deadline(execution, OVERRUN_SECONDS)
-            elif job.job_type in self._in_threads:
-                plain.append((execution, self._in_threads[job.job_type]))
-                self._set_deadline(execution, 0.0)
-            elif handler is None:
-                unstarted.append((execution, _unknown_type(job)))
-            elif handler.isolation == "process":
-                plain.append((execution, partial(self._processes.run, reference=handler.reference)))
-                self._set_deadline(execution, 0.0)
-            elif handler.is_async:
-                coroutines.append((execution, handler.function))
-                self._set_deadline(execution, OVERRUN_SECONDS)
-            else:
-                plain.append((execution, handler.function))
-                self._set_deadline(execution, 0.0)
-        if coroutines:
-            self._event_loop.start(coroutines)
-        if plain:
-            self._threads.start(plain)
-        if commands:
-            self._commands.start(commands)
-        if unstarted:
-            self._in_flight.returned(unstarted)
-
-    def close(self, *, at_once: bool) -> None:
-        """Start nothing more and end what runs; commands get their time after SIGTERM unless it must be at once."""
-        with self._starting:
-            self._is_closed = True
-        if at_once:
-            self._shell.patience = 0.0
-        self._event_loop.close(1.0)
-        self._threads.close(0.0)
-        self._processes.close()
-        self._commands.close(self._shell.patience + 1.0)
-        self._shell.close()
-
-    def _set_deadline(self, execution: Execution, allowance: float) -> None:
-        if execution.job.timeout is not None:
-            execution.deadline = time.monotonic() + execution.job.timeout.total_seconds() + allowance
-
-
-def _unreadable(job: Job) -> Ending:
-    field, value = ("payload", job.payload) if isinstance(job.payload, Unreadable) else ("run", job.run)
-    return Ending(
-        outcome=AttemptOutcome.DISCARDED,
-        error=error_text(
-            f'its {field} {value}; correct it in sched.jobs, then "sched jobs retry {job.id}" lets the job run'
-        ),
-    )
-
-
-def _unknown_type(job: Job) -> Ending:
-    return Ending(
-        outcome=AttemptOutcome.FAILED,
-        error=f'no handler is registered for "{job.job_type}" in this worker: start it with --app and the module that '
-        f'has @handler("{job.job_type}")',
-    )
