@@ -33,7 +33,7 @@ from scheduler.interfaces.cli.session import connected, settings_of
 
 if TYPE_CHECKING:
     from scheduler.core.gaps import Gap
-    from scheduler.services.backfill import BackfillResult
+    from scheduler.services.backfill import BackfillRequest, BackfillResult
     from scheduler.services.gaps import GapReport
     from scheduler.storage.database import Connection
 
@@ -45,6 +45,59 @@ MOST_UNASKED = 10_000
 DATES_SAID = 20
 ROWS_PER_DATE = 4
 """Its job, an attempt, the result, and either a new ledger row or an event about the old one."""
+
+
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="WHEN",
+        show_default=False,
+        help="First moment: a date, a local time or an instant; included. Needed.",
+    ),
+]
+Order = Annotated[str, typer.Option("--order", metavar="asc|desc", help="Oldest or newest dates first.")]
+MaxActive = Annotated[
+    int | None,
+    typer.Option(
+        "--max-active",
+        parser=number,
+        metavar="N",
+        show_default="no bound",
+        help="How many jobs run at once of schedules that allow overlap, or with --overlap allow; the others run "
+        "one job each.",
+    ),
+]
+Overlap = Annotated[
+    str | None,
+    typer.Option(
+        "--overlap",
+        metavar="allow",
+        show_default="one at a time, unless the schedule allows overlap",
+        help="Let the jobs of a schedule run at once.",
+    ),
+]
+Rerun = Annotated[
+    bool, typer.Option("--rerun", help="Also dates whose job has ended: a new generation, both results stay.")
+]
+Payload = Annotated[
+    str | None,
+    typer.Option("--payload", metavar="JSON", show_default=False, help="Merged over the payload of the definition."),
+]
+Priority = Annotated[
+    int | None,
+    typer.Option(
+        "--priority",
+        parser=number,
+        metavar="N",
+        show_default="1000: after live jobs",
+        help="Of the jobs; smaller goes first.",
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be made.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask, on a terminal; needed elsewhere for over 10,000 dates.")
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,63 +116,19 @@ class _Outlook:
 @app.callback()
 def backfill(
     context: typer.Context,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since",
-            metavar="WHEN",
-            show_default=False,
-            help="First moment: a date, a local time or an instant; included. Needed.",
-        ),
-    ] = None,
+    since: Since = None,
     until: Until = None,
     schedule: Schedules = None,
     include: Include = None,
-    order: Annotated[str, typer.Option("--order", metavar="asc|desc", help="Oldest or newest dates first.")] = "asc",
-    max_active: Annotated[
-        int | None,
-        typer.Option(
-            "--max-active",
-            parser=number,
-            metavar="N",
-            show_default="no bound",
-            help="How many jobs run at once of schedules that allow overlap, or with --overlap allow; the others run "
-            "one job each.",
-        ),
-    ] = None,
-    overlap: Annotated[
-        str | None,
-        typer.Option(
-            "--overlap",
-            metavar="allow",
-            show_default="one at a time, unless the schedule allows overlap",
-            help="Let the jobs of a schedule run at once.",
-        ),
-    ] = None,
-    rerun: Annotated[
-        bool, typer.Option("--rerun", help="Also dates whose job has ended: a new generation, both results stay.")
-    ] = False,
-    payload: Annotated[
-        str | None,
-        typer.Option(
-            "--payload", metavar="JSON", show_default=False, help="Merged over the payload of the definition."
-        ),
-    ] = None,
-    priority: Annotated[
-        int | None,
-        typer.Option(
-            "--priority",
-            parser=number,
-            metavar="N",
-            show_default="1000: after live jobs",
-            help="Of the jobs; smaller goes first.",
-        ),
-    ] = None,
+    order: Order = "asc",
+    max_active: MaxActive = None,
+    overlap: Overlap = None,
+    rerun: Rerun = False,
+    payload: Payload = None,
+    priority: Priority = None,
     reason: Reason = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be made.")] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask, on a terminal; needed elsewhere for over 10,000 dates.")
-    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     dsn: Dsn = None,
     as_json: Json = False,
 ) -> None:
@@ -132,7 +141,7 @@ def backfill(
     """
     if context.invoked_subcommand is not None:
         return
-    from scheduler.services.backfill import DEFAULT_PRIORITY, BackfillRequest, BackfillResult, fill_gaps
+    from scheduler.services.backfill import DEFAULT_PRIORITY, BackfillRequest
 
     if since is None:
         raise ConfigError('backfill needs --since, or one of its commands ("sched backfill --help" shows how)')
@@ -152,21 +161,35 @@ def backfill(
         max_active=None if max_active is None else whole(max_active, "--max-active", 1, MOST_ACTIVE),
         payload=None if payload is None else json_object(payload, "--payload"),
     )
-    outlook = None
     with connected(context, dsn) as connection:
         report = find(connection, wanted)
         if dry_run:
-            result = BackfillResult(id=None, inserted=report.gaps, already=report.settled)
-            outlook = _outlook(connection, report.gaps, overlap is not None)
+            _foresee(connection, report, request, as_json=as_json)
         else:
-            if not yes:
-                _confirm(report, as_json)
-            with progress("making jobs") as made:
-                result = fill_gaps(connection, report.gaps, report.settled, request, made)
+            _fill(connection, report, request, yes=yes, as_json=as_json)
+
+
+def _foresee(connection: Connection, report: GapReport, request: BackfillRequest, *, as_json: bool) -> None:
+    from scheduler.services.backfill import BackfillResult
+
+    result = BackfillResult(id=None, inserted=report.gaps, already=report.settled)
+    outlook = _outlook(connection, report.gaps, request.is_overlap_allowed)
     if as_json:
         print_json(_document(result, outlook))
-    elif outlook is not None:
+    else:
         _print_dry_run(result, outlook)
+
+
+def _fill(connection: Connection, report: GapReport, request: BackfillRequest, *, yes: bool, as_json: bool) -> None:
+    """Make the jobs, once somebody has agreed to it. Ends the command with code 1 if some dates were left."""
+    from scheduler.services.backfill import fill_gaps
+
+    if not yes:
+        _confirm(report, as_json)
+    with progress("making jobs") as made:
+        result = fill_gaps(connection, report.gaps, report.settled, request, made)
+    if as_json:
+        print_json(_document(result, None))
     else:
         _print_result(result)
     if result.key_taken or result.unfinished:
