@@ -100,7 +100,7 @@ def test_a_job_that_needs_no_retry_is_a_finding() -> None:
 
     ended = sched("jobs", "retry", "1")
 
-    assert (ended.code, ended.out) == (1, "job 1: pending, needs no retry\n")
+    assert (ended.code, ended.out) == (1, "job 1: pending; it will run without a retry\n")
 
 
 def test_an_unknown_job_among_several_changes_none(applied: str) -> None:
@@ -180,7 +180,10 @@ def test_a_replay_tells_the_new_job_and_is_a_finding_for_one_that_has_not_ended(
     ended = sched("jobs", "replay", "1", "2")
     as_json = sched("jobs", "replay", "1", "--reason", "the template was wrong", "--json")
 
-    assert (ended.code, ended.out) == (1, "job 1: replayed as job 3\njob 2: pending, needs no replay\n")
+    assert (ended.code, ended.out) == (
+        1,
+        "job 1: replayed as job 3\njob 2: pending; it can be replayed once it has ended\n",
+    )
     assert (as_json.code, as_json.document) == (0, {"jobs": [{"id": 1, "outcome": "replayed", "replay": 4}]})
     new = sched("jobs", "show", "4", "--json").document
     assert (new["replay_of"], new["idempotency_key"], new["origin"]) == (1, "m1#replay-4", "manual")

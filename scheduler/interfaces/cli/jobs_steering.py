@@ -91,6 +91,30 @@ HELP = {
         """,
 }
 
+_UNSTARTED = ("scheduled", "waiting", "pending")
+_REFUSALS: Mapping[str, Mapping[str, str]] = {
+    "retry": {
+        **dict.fromkeys(_UNSTARTED, "it will run without a retry"),
+        "running": "it can be retried once it is dead or cancelled",
+        "succeeded": '"sched jobs replay {id}" does its work again, as a new job',
+    },
+    "replay": {
+        **dict.fromkeys((*_UNSTARTED, "running"), "it can be replayed once it has ended"),
+        "held": 'it has not ended; "sched jobs release {id}" lets it go on',
+    },
+    "hold": {
+        "running": 'only what has not started can be held; "sched jobs cancel {id}" stops it',
+        **dict.fromkeys(("succeeded", "dead", "cancelled"), "it has ended and will not start"),
+    },
+    "release": {
+        **dict.fromkeys((*_UNSTARTED, "running"), "it is not held and goes on by itself"),
+        "succeeded": "it is not held: it has ended",
+        **dict.fromkeys(("dead", "cancelled"), 'it is not held; "sched jobs retry {id}" makes it run again'),
+    },
+    "cancel": dict.fromkeys(("succeeded", "dead"), "it has ended: there is nothing to cancel"),
+}
+"""What is said, after its state, of a job to which an action does nothing."""
+
 JobIds = Annotated[
     list[int] | None,
     typer.Argument(metavar="ID", parser=number, show_default=False, help="The numbers of jobs; or give a filter."),
@@ -246,8 +270,13 @@ def _document(steered: Steered) -> dict[str, Any]:
 
 
 def _told(action: str, steered: Steered) -> str:
+    """What became of one job, for a person: what is so and, where something is left to do, what."""
+    if steered.outcome == "not_found":
+        return "gone; it was deleted meanwhile"
     if steered.outcome not in ACTIONS[action].done:
-        return f"{steered.outcome}, needs no {action}"
+        return f"{steered.outcome}; {_REFUSALS[action][steered.outcome].format(id=steered.id)}"
+    if steered.outcome == "asked":
+        return "asked to stop; if it has not ended in 30 seconds, it is cancelled"
     return steered.outcome if steered.replay_id is None else f"{steered.outcome} as job {steered.replay_id}"
 
 
@@ -294,5 +323,7 @@ def _print_outcomes(action: str, outcomes: Mapping[str, int]) -> None:
     if not outcomes:
         print_line("no jobs match")
     for outcome, jobs in sorted(outcomes.items()):
-        left_alone = "" if outcome in ACTIONS[action].done else " meanwhile: left alone"
-        print_line(f"{counted(jobs, 'job')} {outcome}{left_alone}")
+        if outcome in ACTIONS[action].done:
+            print_line(f"{counted(jobs, 'job')} {'asked to stop' if outcome == 'asked' else outcome}")
+        else:
+            print_line(f"{counted(jobs, 'job')} left alone: meanwhile {'gone' if outcome == 'not_found' else outcome}")
