@@ -257,7 +257,6 @@ table sched.state
   tzdata text
   tzdata_changed_at timestamp with time zone
   last_pass_at timestamp with time zone
-  looked_at timestamp with time zone
   nothing_due_before timestamp with time zone
   last_plan_at timestamp with time zone
   last_watch_at timestamp with time zone

@@ -20,6 +20,7 @@ JOBS_KEPT = timedelta(hours=1)
 INVARIANTS = {
     "invariant_one_job_per_date": "at most one job per date and generation",
     "invariant_one_row_per_wall": "at most one date per wall time of a revision",
+    "invariant_passes_see_every_date": "no planned date is due before the moment at which passes begin to look",
     "invariant_running_has_lease": "a running job has owner, lease and token",
     "invariant_limit_slots": "admitted jobs of a limit never exceed its slots",
     "invariant_overlap_slots": "admitted jobs of an overlap key never exceed its slot",

@@ -11,6 +11,17 @@ language sql volatile as $$ select pg_try_advisory_xact_lock(sched.pass_lock_key
 create or replace function sched.take_pass_lock() returns void
 language sql volatile as $$ select pg_advisory_xact_lock(sched.pass_lock_key()) $$;
 
+-- The lock on where planned dates begin: shared by those who write planned dates, taken before the schedules; a pass
+-- that takes note of it has it alone.
+create or replace function sched.begin_lock_key() returns bigint
+language sql immutable parallel safe as $$ select 5923817460152740::bigint $$;
+
+create or replace function sched.share_begin_lock() returns void
+language sql volatile as $$ select pg_advisory_xact_lock_shared(sched.begin_lock_key()) $$;
+
+create or replace function sched.try_begin_lock() returns boolean
+language sql volatile as $$ select pg_try_advisory_xact_lock(sched.begin_lock_key()) $$;
+
 -- An instant as RFC 3339 in UTC, to the second unless it has a fraction.
 create or replace function sched.rfc3339(p_at timestamptz) returns text
 language sql stable parallel safe as $$

@@ -2,27 +2,30 @@
 -- because `sched tick` and pg_cron host the same function. Time arithmetic does not: occurrences come planned.
 
 -- When the oldest planned occurrence became due; null when none is. A session that holds an old snapshot keeps the index
--- entries of all dates fired since, and finding the first planned one means walking over them. A walk that was slow is
--- remembered for a minute, two minutes short of now: sched.plan forgets it when it writes an older date, and whatever
--- else appears before is found a minute later.
+-- entries of all dates fired since, and finding the first planned one means walking over them. So a walk that was slow
+-- is taken note of, and the next one begins where it ended. Whoever writes an older date lowers the note (sched.plan),
+-- and none is taken while somebody may be about to commit one.
 create or replace function sched.first_due(p_now timestamptz) returns timestamptz
 language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
 declare
-  v_known timestamptz;
-  v_first timestamptz;
-  v_started timestamptz;
+  v_begin constant timestamptz := coalesce((select s.nothing_due_before from sched.state s), '-infinity');
+  v_started constant timestamptz := clock_timestamp();
+  v_first timestamptz := sched.first_planned(v_begin, p_now);
 begin
-  select s.nothing_due_before into v_known
-  from sched.state s where s.looked_at > p_now - interval '1 minute' and s.looked_at <= p_now;
-  v_started := clock_timestamp();
-  select min(o.due_at) into v_first
-  from sched.occurrences o
-  where o.state = 'planned' and o.due_at <= p_now and o.due_at >= coalesce(v_known, '-infinity');
-  if v_known is null and clock_timestamp() - v_started > interval '10 milliseconds' then
-    update sched.state s
-    set looked_at = p_now, nothing_due_before = least(v_first, p_now - interval '2 minutes');
+  if clock_timestamp() - v_started > interval '10 milliseconds' and sched.try_begin_lock() then
+    v_first := sched.first_planned(v_begin, p_now);
+    update sched.state s set nothing_due_before = coalesce(v_first, p_now);
   end if;
   return v_first;
+end
+$$;
+
+create or replace function sched.first_planned(p_from timestamptz, p_until timestamptz) returns timestamptz
+language plpgsql volatile set plan_cache_mode = force_custom_plan as $$
+begin
+  return (
+    select min(o.due_at) from sched.occurrences o
+    where o.state = 'planned' and o.due_at >= p_from and o.due_at <= p_until);
 end
 $$;
 

@@ -56,6 +56,7 @@ language plpgsql volatile as $$
 declare
   v_ids integer[];
 begin
+  perform sched.share_begin_lock();
   if (select s.tzdata from sched.state s) is distinct from p_tzdata then
     return;
   end if;
@@ -106,9 +107,9 @@ begin
   from unnest(p_ids, p_planned_until, p_plan_at) as p (id, planned_until, plan_at)
   where s.id = p.id and s.id = any (v_ids);
 
-  -- Passes remember where planned dates begin (sched.first_due).
-  update sched.state s set looked_at = null
-  where s.nothing_due_before > (select min(d) from unnest(p_due_ats) as d) and s.looked_at is not null;
+  update sched.state s set nothing_due_before = d.first
+  from (select min(u) as first from unnest(p_due_ats) as u) d
+  where s.nothing_due_before > d.first;
   update sched.state s set last_plan_at = p_now
   where s.last_plan_at is null or s.last_plan_at > p_now or s.last_plan_at < p_now - interval '10 seconds';
   return query select unnest(v_ids);

@@ -38,6 +38,7 @@ begin
   from unnest(v_ids, v_dates) as w (schedule_id, logical_date)
   where o.schedule_id = w.schedule_id and o.logical_date = w.logical_date and o.state in ('missed', 'skipped');
   get diagnostics dates = row_count;
+  update sched.state s set nothing_due_before = null where s.nothing_due_before is not null;
 
   -- Rows up to the old position exist; planning them again finds them and goes on from there.
   update sched.schedules s

@@ -18,7 +18,6 @@ create table sched.state (
   tzdata text,
   tzdata_changed_at timestamptz,
   last_pass_at timestamptz,
-  looked_at timestamptz,
   nothing_due_before timestamptz,
   last_plan_at timestamptz,
   last_watch_at timestamptz,
@@ -32,7 +31,7 @@ comment on column sched.state.tzdata is 'Newest tz database that has planned; a 
 comment on column sched.state.tzdata_changed_at is 'When it gave way to a newer one; null while the first is in use.';
 insert into sched.state default values;
 
-comment on column sched.state.nothing_due_before is 'What a slow look at looked_at found: no planned date was due before (sched.first_due).';
+comment on column sched.state.nothing_due_before is 'What a slow look found: no planned date is due before (sched.first_due). Null: not known.';
 comment on column sched.state.functions is 'SHA-256 of the functions and views that the last migrate made.';
 comment on column sched.state.clock_apart is 'How far the clock of a ticker is ahead of this database''s (behind: negative), when over a minute; else null.';
 

@@ -19,6 +19,13 @@ group by o.schedule_id, o.revision, o.wall, o.fold
 having count(*) > 1
 limit %(limit)s::integer;
 
+-- name: invariant_passes_see_every_date
+select 'schedule ' || o.schedule_id || ' at ' || sched.rfc3339(o.logical_date) as what
+from sched.occurrences o
+join sched.state s on o.due_at < s.nothing_due_before
+where o.state = 'planned'
+limit %(limit)s::integer;
+
 -- name: invariant_running_has_lease
 select 'job ' || j.id as what
 from sched.jobs j

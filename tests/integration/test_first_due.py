@@ -1,72 +1,142 @@
-"""A pass under an old snapshot: where planned dates begin is remembered for a minute, and nothing is lost by it."""
+"""A pass under an old snapshot: where planned dates begin is taken note of, and no date gets out of sight by it."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 
 import pytest
 
 from scheduler.storage.database import Connection
 from tests.support.build import MINUTE, NOON, Policy, add_schedule, fire, ledger, plan_date, plan_dates
 from tests.support.database import connect
+from tests.support.interleaving import Waiting
+from tests.support.invariants import violations
 
 SECOND = timedelta(seconds=1)
 PLAN = """
-    select sched.plan('t', %(now)s, 'test', array[%(id)s], array[1], array[%(until)s::timestamptz],
-      array[%(until)s::timestamptz], array['9999-01-01'::timestamptz], array[%(id)s], array[1],
-      array[%(date)s::timestamptz], array[%(date)s::timestamptz], array[null::timestamp], array[false],
-      array[%(date)s::date], array[%(date)s::timestamptz - interval '1 minute'])
+    select sched.plan('t', %(now)s, 'test', array[s.id], array[1], array[s.planned_until], array[s.planned_until],
+      array['9999-01-01'::timestamptz], array[s.id], array[1], array[%(date)s::timestamptz],
+      array[%(date)s::timestamptz], array[null::timestamp], array[false], array[%(date)s::date],
+      array[%(date)s::timestamptz - interval '1 minute'])
+    from sched.schedules s
 """
+SLOW = """
+    create or replace function sched.first_planned(p_from timestamptz, p_until timestamptz) returns timestamptz
+    language plpgsql volatile as $$
+    begin
+      perform pg_sleep(0.011);
+      return (select min(o.due_at) from sched.occurrences o
+              where o.state = 'planned' and o.due_at >= p_from and o.due_at <= p_until);
+    end
+    $$
+"""
+OLD_DATE = {"now": NOON, "date": NOON - 10 * MINUTE}
 
 
 @pytest.fixture
 def schedule(db: Connection) -> int:
-    """A schedule whose passes remember that nothing was due two minutes before NOON."""
+    """A schedule whose passes have taken note that nothing is due before NOON."""
     found = add_schedule(db, policy=Policy(catchup="all"))
-    db.execute("update sched.state set looked_at = %s, nothing_due_before = %s", (NOON, NOON - 2 * MINUTE))
+    db.execute("update sched.state set tzdata = 't', nothing_due_before = %s", (NOON,))
+    db.execute("update sched.schedules set tzdata = 't'")
     return found
 
 
-def insert_by_hand(db: Connection, schedule: int) -> None:
-    """An older date that appears behind the back of sched.plan."""
+@pytest.fixture
+def slow(db: Connection) -> Iterator[None]:
+    """Every look takes as long as one over many dead index entries."""
+    db.execute(SLOW)
+    yield
+    assert violations(db) == {}
+
+
+def noted(db: Connection) -> datetime | None:
+    row = db.execute("select nothing_due_before from sched.state").fetchone()
+    assert row is not None
+    found: datetime | None = row[0]
+    return found
+
+
+def test_planning_an_older_date_lowers_what_was_noted(db: Connection, schedule: int) -> None:
+    assert db.execute(PLAN, OLD_DATE).fetchone() == (schedule,)
+    assert noted(db) == NOON - 10 * MINUTE
+    assert fire(db, NOON)[:2] == ("fired", 1)
+    assert violations(db) == {}
+
+
+def test_dates_due_since_are_found(db: Connection, schedule: int) -> None:
+    values = {"now": NOON, "date": NOON + MINUTE}
+    assert db.execute(PLAN, values).fetchone() == (schedule,)
+    assert noted(db) == NOON
+    assert fire(db, NOON + MINUTE)[:2] == ("fired", 1)
+
+
+def test_a_slow_look_is_taken_note_of(db: Connection, slow: None) -> None:
+    add_schedule(db)
+    assert fire(db, NOON)[0] == "idle"
+    assert noted(db) == NOON
+    assert fire(db, NOON + MINUTE)[0] == "idle"
+    assert noted(db) == NOON + MINUTE
+
+
+def test_a_clock_that_ran_ahead_puts_no_date_out_of_sight(db: Connection, slow: None) -> None:
+    """What is noted bounds all planned dates, those to come too, so that it holds at any moment."""
+    schedule = add_schedule(db)
+    plan_date(db, schedule, NOON + 2 * MINUTE)
+    fire(db, NOON + MINUTE)
+    assert noted(db) == NOON + MINUTE
+    assert fire(db, NOON + 2 * MINUTE)[:2] == ("fired", 1)
+
+
+def test_dates_that_are_planned_again_after_a_wrong_clock_are_in_sight(db: Connection) -> None:
+    schedule = add_schedule(db, policy=Policy(catchup="none"))
+    plan_date(db, schedule, NOON)
+    fire(db, NOON + MINUTE * 60)
+    db.execute("update sched.occurrences set decided_at = now() + interval '1 day'")
+    db.execute("update sched.state set nothing_due_before = %s", (NOON + MINUTE * 60,))
+    db.execute("select * from sched.repair_clock('test')")
+    assert [row[1] for row in ledger(db, schedule)] == ["planned"]
+    assert noted(db) is None
+
+
+def test_nothing_is_noted_while_a_planner_has_not_committed(db: Connection, other: Connection, slow: None) -> None:
+    schedule = add_schedule(db, policy=Policy(catchup="all"))
+    db.execute("update sched.state set tzdata = 't', last_plan_at = %s", (NOON,))
+    db.execute("update sched.schedules set tzdata = 't'")
+    with other.transaction():
+        assert other.execute(PLAN, OLD_DATE).fetchone() == (schedule,)
+        assert fire(db, NOON)[0] == "idle"
+        assert noted(db) is None
+    assert fire(db, NOON)[:2] == ("fired", 1)
+
+
+def test_a_planner_waits_for_the_pass_that_takes_note_and_lowers_it(
+    db: Connection, other: Connection, slow: None
+) -> None:
+    schedule = add_schedule(db, policy=Policy(catchup="all"))
+    db.execute("update sched.state set tzdata = 't'")
+    db.execute("update sched.schedules set tzdata = 't'")
+    with connect(other.info.dsn) as observer:
+        with db.transaction():
+            assert fire(db, NOON)[0] == "idle"
+            planning = Waiting(other, PLAN, OLD_DATE).until_blocked(observer)
+        assert planning.rows() == [(schedule,)]
+    assert noted(db) == NOON - 10 * MINUTE
+    assert fire(db, NOON)[:2] == ("fired", 1)
+
+
+def test_a_date_behind_the_back_of_the_planner_is_told_by_the_doctor(db: Connection, schedule: int) -> None:
     db.execute(
         "insert into sched.occurrences (schedule_id, revision, logical_date, due_at, interval_start, local_date)"
         " values (%(id)s, 1, %(at)s, %(at)s, %(at)s, %(at)s::date)",
         {"id": schedule, "at": NOON - 10 * MINUTE},
     )
+    assert fire(db, NOON)[0] == "idle"
+    assert violations(db) == {"no planned date is due before the moment at which passes begin to look": 1}
 
 
-def test_what_appears_before_the_remembered_moment_is_found_a_minute_later(db: Connection, schedule: int) -> None:
-    insert_by_hand(db, schedule)
-    assert fire(db, NOON + 30 * SECOND)[0] == "idle"
-    assert fire(db, NOON + 60 * SECOND)[:2] == ("fired", 1)
-
-
-def test_a_clock_that_was_set_back_looks_again(db: Connection, schedule: int) -> None:
-    insert_by_hand(db, schedule)
-    assert fire(db, NOON - SECOND)[:2] == ("fired", 1)
-
-
-def test_planning_an_older_date_forgets_what_was_remembered(db: Connection, schedule: int) -> None:
-    db.execute("update sched.state set tzdata = 't'")
-    db.execute("update sched.schedules set tzdata = 't'")
-    row = db.execute("select planned_until from sched.schedules").fetchone()
-    assert row is not None
-    values = {"now": NOON, "id": schedule, "until": row[0], "date": NOON - 10 * MINUTE}
-    assert db.execute(PLAN, values).fetchone() == (schedule,)
-    assert fire(db, NOON + 30 * SECOND)[:2] == ("fired", 1)
-
-
-def test_dates_due_since_are_found_at_once(db: Connection, schedule: int) -> None:
-    db.execute(
-        "insert into sched.occurrences (schedule_id, revision, logical_date, due_at, interval_start, local_date)"
-        " values (%(id)s, 1, %(at)s, %(at)s, %(at)s, %(at)s::date)",
-        {"id": schedule, "at": NOON - MINUTE},
-    )
-    assert fire(db, NOON)[:2] == ("fired", 1)
-
-
-def test_a_slow_walk_is_remembered_and_undecided_dates_stay_in_sight(database: str) -> None:
+def test_a_look_over_dead_entries_is_taken_note_of_and_undecided_dates_stay_in_sight(database: str) -> None:
     """A foreign snapshot keeps the index entries of many fired dates; one date of a keeping pause is still planned."""
     with connect(database) as db, connect(database, autocommit=False) as foreign:
         kept = add_schedule(db, "kept", Policy(catchup="all"))
@@ -84,9 +154,9 @@ def test_a_slow_walk_is_remembered_and_undecided_dates_stay_in_sight(database: s
             (NOON, schedule),
         )
         assert fire(db, NOON)[0] == "idle"
-        remembered = db.execute("select looked_at, nothing_due_before from sched.state").fetchone()
+        # On a fast machine the look may take less than what is taken note of.
+        assert noted(db) in [NOON - 3 * MINUTE, None]
         db.execute("update sched.pauses set until_at = %s", (NOON - SECOND,))
         assert fire(db, NOON + SECOND)[:2] == ("fired", 1)
-        # On a fast machine the walk may take less than what is remembered.
-        assert remembered in [(NOON, NOON - 3 * MINUTE), (None, None)]
         assert [row[1] for row in ledger(db, kept)] == ["enqueued"]
+        assert violations(db) == {}

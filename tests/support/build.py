@@ -75,7 +75,7 @@ def plan_date(
     connection: Connection, schedule_id: int, logical_date: datetime, *, due_at: datetime | None = None
 ) -> datetime:
     """A planned occurrence whose interval began a minute before."""
-    connection.execute("update sched.state set looked_at = null where looked_at is not null")
+    connection.execute("update sched.state set nothing_due_before = null where nothing_due_before is not null")
     connection.execute(
         """
         insert into sched.occurrences (schedule_id, revision, logical_date, due_at, interval_start, local_date)
@@ -88,7 +88,7 @@ def plan_date(
 
 def plan_dates(connection: Connection, schedule_id: int, first: datetime, count: int, step: timedelta = MINUTE) -> None:
     """``count`` planned occurrences, ``step`` apart."""
-    connection.execute("update sched.state set looked_at = null where looked_at is not null")
+    connection.execute("update sched.state set nothing_due_before = null where nothing_due_before is not null")
     with connection.cursor() as cursor:
         cursor.execute(
             """
