@@ -88,15 +88,15 @@ def compare(
     """
     settled = 0
     gaps: list[Gap] = []
-    schedule_id, schedule = history.schedule_id, history.name
+    schedule_id, schedule, find = history.schedule_id, history.name, ledger.find
+    missing, undecided = GapKind.MISSING, GapKind.UNDECIDED
     late_before = {span.revision: now - span.grace for span in history.spans}
     wanted = {kind.value for kind in kinds | ({GapKind.DEAD} if GapKind.DONE in kinds else set())}
     for date in expected:
-        recorded = ledger.find(date)
-        is_undecided = recorded is None or recorded.state is OccurrenceState.PLANNED
-        if is_undecided and date.occurrence.due_at >= late_before[date.revision]:
+        recorded = find(date)
+        kind = missing if recorded is None else _kind(recorded)
+        if (kind is missing or kind is undecided) and date.occurrence.due_at >= late_before[date.revision]:
             continue
-        kind = _kind(recorded)
         if kind._value_ in wanted:
             date = date if recorded is None else _as_recorded(date, recorded)
             gaps.append(Gap(schedule_id, schedule, kind, date))
@@ -111,9 +111,7 @@ def _as_recorded(date: Expected, recorded: Recorded) -> Expected:
     return date._replace(occurrence=date.occurrence._replace(logical_date=recorded.logical_date))
 
 
-def _kind(recorded: Recorded | None) -> GapKind:
-    if recorded is None:
-        return GapKind.MISSING
+def _kind(recorded: Recorded) -> GapKind:
     if recorded.state is OccurrenceState.ENQUEUED:
         return GapKind.DEAD if recorded.job_status == JobStatus.DEAD else GapKind.DONE
     return _KIND_OF_STATE[recorded.state]

@@ -19,6 +19,7 @@ from typing import Any
 from scheduler.core.gaps import Gap, GapKind
 from scheduler.core.models import OccurrenceState
 from scheduler.errors import ConfigError, NotFound
+from scheduler.services.collector import collector_paused
 from scheduler.storage.backfills import (
     BackfillRow,
     NewBackfill,
@@ -103,7 +104,7 @@ def fill_gaps(
     by_outcome: dict[str, list[Gap]] = {"inserted": [], "already": [], "unfinished": [], "key_taken": []}
     done = 0
     slices = _slices(gaps, is_descending=request.is_descending)
-    with ThreadPoolExecutor(1, "backfill") as packing:
+    with collector_paused(), ThreadPoolExecutor(1, "backfill") as packing:
         coming = packing.submit(next, slices, None)
         while (piece := coming.result()) is not None:
             progress(done, len(gaps))

@@ -1,13 +1,14 @@
 -- Backfill: fill gaps with jobs, and steer what was filled. A backfill is a row of sched.backfills.
 
 -- The dates of a slice beside their rows, and why one cannot be filled (reason, else null): `already`, `unfinished` (a
--- job of that date still runs or waits) or `key_taken`. Changes nothing. What would break a unique key on insertion
+-- job of that date still runs or waits) or `key_taken`. Rules are the revisions among them. Changes nothing. What would break a unique key on insertion
 -- is looked for only with p_is_careful: a row where none was expected (no p_states), a job of that key or date, two
 -- dates of one key.
 --
--- "offset 0" keeps a look-up one by key, whatever the statistics say.
+-- "offset 0" keeps a look-up one by key, whatever the statistics say; "left join" tells the planner that all dates asked
+-- for come out, so that sched.fill_slice hashes their revisions.
 create or replace function sched.fillable(
-  p_states text[], p_ids integer[], p_revisions integer[], p_logical_dates timestamptz[], p_due_ats timestamptz[],
+  p_states text[], p_rule_ids integer[], p_rule_revisions integer[], p_ids integer[], p_revisions integer[], p_logical_dates timestamptz[], p_due_ats timestamptz[],
   p_walls timestamp[], p_folds boolean[], p_local_dates date[], p_interval_starts timestamptz[],
   p_now timestamptz, p_is_careful boolean
 ) returns table (
@@ -18,13 +19,13 @@ create or replace function sched.fillable(
 language sql stable as $$
   with rules as materialized (
     select r.schedule_id, r.revision, s.name, s.ledger_from, r.key_template
-    from (select distinct u.* from unnest(p_ids, p_revisions) as u (schedule_id, revision)) d
+    from unnest(p_rule_ids, p_rule_revisions) as d (schedule_id, revision)
     join sched.schedules s on s.id = d.schedule_id
     join sched.schedule_revisions r on r.schedule_id = d.schedule_id and r.revision = d.revision
   )
   select a.*, r.name, o.state, o.reason, o.decided_at, g.generation, k.key,
          case
-           when a.logical_date <= r.ledger_from then 'already'
+           when r.name is null or a.logical_date <= r.ledger_from then 'already'
            when o.state is not null and o.state <> all (p_states) then 'already'
            when o.state = 'planned' and o.due_at > p_now then 'already'
            when o.state is null and a.wall is not null and (a.schedule_id, a.revision, a.wall, a.fold) in (
@@ -46,7 +47,7 @@ language sql stable as $$
          end
   from unnest(p_ids, p_revisions, p_logical_dates, p_due_ats, p_walls, p_folds, p_local_dates, p_interval_starts)
     as a (schedule_id, revision, logical_date, due_at, wall, fold, local_date, interval_start)
-  join rules r on r.schedule_id = a.schedule_id and r.revision = a.revision
+  left join rules r on r.schedule_id = a.schedule_id and r.revision = a.revision
   left join lateral (
     select x.state, x.reason, x.due_at, x.decided_at, x.generation, x.job_id from sched.occurrences x
     where (p_is_careful or p_states <> '{}') and x.schedule_id = a.schedule_id and x.logical_date = a.logical_date
@@ -67,7 +68,7 @@ $$;
 -- One statement in which every step reads what was asked: jobs get their ids there, so that no step has to look up or
 -- join what another wrote.
 create or replace function sched.fill_slice(
-  b sched.backfills, p_own_key text, p_states text[],
+  b sched.backfills, p_own_key text, p_states text[], p_rule_ids integer[], p_rule_revisions integer[],
   p_ids integer[], p_revisions integer[], p_logical_dates timestamptz[], p_due_ats timestamptz[],
   p_walls timestamp[], p_folds boolean[], p_local_dates date[], p_interval_starts timestamptz[],
   p_now timestamptz, p_is_careful boolean,
@@ -82,8 +83,8 @@ begin
            case when p_is_careful then row_number() over (partition by f.key, f.reason is null order by f.logical_date) > 1
                 else false end as is_double
     from sched.fillable(
-      p_states, p_ids, p_revisions, p_logical_dates, p_due_ats, p_walls, p_folds, p_local_dates, p_interval_starts,
-      p_now, p_is_careful) f
+      p_states, p_rule_ids, p_rule_revisions, p_ids, p_revisions, p_logical_dates, p_due_ats, p_walls, p_folds,
+      p_local_dates, p_interval_starts, p_now, p_is_careful) f
   ), asked as materialized (
     select f.*, f.reason is null and not f.is_double as is_free,
            case when f.reason is null and not f.is_double then nextval('sched.jobs_id_seq') end as job_id
@@ -155,6 +156,8 @@ language plpgsql volatile set plan_cache_mode = force_custom_plan set jit = off 
 declare
   b sched.backfills;
   v_own_key text;
+  v_rule_ids integer[];
+  v_rule_revisions integer[];
   v_keys text[];
   v_queues text[];
 begin
@@ -167,8 +170,10 @@ begin
     v_own_key := '$backfill-' || b.id;
     insert into sched.limits (key, slots) values (v_own_key, b.max_active) on conflict do nothing;
   end if;
+  select array_agg(d.schedule_id), array_agg(d.revision) into v_rule_ids, v_rule_revisions
+  from (select distinct u.* from unnest(p_ids, p_revisions) as u (schedule_id, revision)) d;
   select array_agg(distinct k) filter (where k is not null), array_agg(distinct r.queue) into v_keys, v_queues
-  from (select distinct u.* from unnest(p_ids, p_revisions) as u (schedule_id, revision)) d
+  from unnest(v_rule_ids, v_rule_revisions) as d (schedule_id, revision)
   join sched.schedule_revisions r on r.schedule_id = d.schedule_id and r.revision = d.revision
   cross join unnest(array[
     case when r.overlap <> 'allow' and not b.is_overlap_allowed then sched.overlap_key(r.schedule_id)
@@ -183,7 +188,7 @@ begin
     begin
       select f.* into filled, left_ids, left_dates, left_reasons
       from sched.fill_slice(
-        b, v_own_key, p_states, p_ids, p_revisions, p_logical_dates, p_due_ats, p_walls, p_folds, p_local_dates,
+        b, v_own_key, p_states, v_rule_ids, v_rule_revisions, p_ids, p_revisions, p_logical_dates, p_due_ats, p_walls, p_folds, p_local_dates,
         p_interval_starts, p_now, v_tries > 0) f;
       exit;
     exception when unique_violation then
