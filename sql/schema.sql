@@ -125,6 +125,7 @@ table sched.jobs with {fillfactor=70,autovacuum_vacuum_scale_factor=0.01,autovac
   retry_jitter double precision not null default 0.2
   constraint jobs_final CHECK (((status = ANY (ARRAY['succeeded'::text, 'dead'::text, 'cancelled'::text])) = (completed_at IS NOT NULL)))
   constraint jobs_held_by CHECK (((held_by IS NULL) OR ((status = 'held'::text) AND (held_by = ANY (ARRAY['pause'::text, 'backfill'::text, 'person'::text])))))
+  constraint jobs_instants CHECK (((GREATEST(available_at, logical_date, interval_start, interval_end, covers_from) < '9999-12-31 00:00:00+00'::timestamp with time zone) AND (LEAST(available_at, logical_date, interval_start, interval_end, covers_from) > '0001-01-02 00:00:00+00'::timestamp with time zone)))
   constraint jobs_lease CHECK (((status = 'running'::text) = ((lease_owner IS NOT NULL) AND (lease_token IS NOT NULL) AND (lease_expires_at IS NOT NULL))))
   constraint jobs_max_attempts CHECK ((max_attempts >= 1))
   constraint jobs_origin CHECK ((origin = ANY (ARRAY['enqueue'::text, 'schedule'::text, 'manual'::text, 'backfill'::text])))
@@ -132,6 +133,7 @@ table sched.jobs with {fillfactor=70,autovacuum_vacuum_scale_factor=0.01,autovac
   constraint jobs_progress CHECK (((progress >= (0)::double precision) AND (progress <= (1)::double precision)))
   constraint jobs_slots CHECK (((NOT (holds_overlap OR holds_limit)) OR (status = ANY (ARRAY['scheduled'::text, 'waiting'::text, 'pending'::text, 'running'::text]))))
   constraint jobs_status CHECK ((status = ANY (ARRAY['scheduled'::text, 'waiting'::text, 'pending'::text, 'running'::text, 'held'::text, 'succeeded'::text, 'dead'::text, 'cancelled'::text])))
+  constraint jobs_timeout CHECK (((timeout > '00:00:00'::interval) AND (timeout <= '36500 days'::interval)))
   constraint jobs_waiting CHECK (((status = 'waiting'::text) = (waiting_for IS NOT NULL)))
   CREATE INDEX jobs_attention ON sched.jobs USING btree (status, id) WHERE (status = ANY (ARRAY['held'::text, 'dead'::text]))
   CREATE INDEX jobs_backfill ON sched.jobs USING btree (backfill_id, status) WHERE (backfill_id IS NOT NULL)

@@ -249,7 +249,12 @@ create table sched.jobs (
     or status in ('scheduled', 'waiting', 'pending', 'running')),
   constraint jobs_held_by check (held_by is null or (status = 'held' and held_by in ('pause', 'backfill', 'person'))),
   constraint jobs_progress check (progress between 0 and 1),
-  constraint jobs_max_attempts check (max_attempts >= 1)
+  constraint jobs_max_attempts check (max_attempts >= 1),
+  -- What clients can represent: one value beyond it would keep a worker from reading all that it claimed.
+  constraint jobs_timeout check (timeout > interval '0' and timeout <= interval '36500 days'),
+  constraint jobs_instants check (
+    greatest(available_at, logical_date, interval_start, interval_end, covers_from) < '9999-12-31 00:00:00+00'
+    and least(available_at, logical_date, interval_start, interval_end, covers_from) > '0001-01-02 00:00:00+00')
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.01, autovacuum_analyze_scale_factor = 0.01);
 comment on table sched.jobs is 'The queue. Only pending jobs are in the claim index; nothing a heartbeat changes is indexed.';
 comment on column sched.jobs.run is 'Settings of a shell, http or sql job; null for registered handlers.';

@@ -152,6 +152,21 @@ def test_what_a_worker_could_not_read_is_refused_from_every_language(database: s
 
 
 @pytest.mark.parametrize(
+    ("argument", "constraint"),
+    [
+        ("p_timeout => '3000000 years'", "jobs_timeout"),
+        ("p_timeout => '0'", "jobs_timeout"),
+        ("p_run_at => 'infinity'", "jobs_instants"),
+        ("p_run_at => '-infinity'", "jobs_instants"),
+        ("p_run_at => '20000-01-01'", "jobs_instants"),
+    ],
+)
+def test_times_that_a_worker_could_not_read_are_refused(one: Connection, argument: str, constraint: str) -> None:
+    with pytest.raises(psycopg.errors.CheckViolation, match=constraint):
+        one.execute(f"select id from sched.enqueue('x', {argument})".encode())
+
+
+@pytest.mark.parametrize(
     "payload",
     [
         '{"a":' * 100 + "1" + "}" * 100,
