@@ -160,3 +160,19 @@ def test_a_look_over_dead_entries_is_taken_note_of_and_undecided_dates_stay_in_s
         assert fire(db, NOON + SECOND)[:2] == ("fired", 1)
         assert [row[1] for row in ledger(db, kept)] == ["enqueued"]
         assert violations(db) == {}
+
+
+def test_a_date_planned_during_a_slow_look_stays_in_sight(db: Connection, one: Connection, other: Connection) -> None:
+    """The look begins where the note said; a planner lowers the note and commits before the look takes note anew."""
+    schedule = add_schedule(db, policy=Policy(catchup="all"))
+    db.execute("update sched.state set tzdata = 't', nothing_due_before = %s", (NOON,))
+    db.execute("update sched.schedules set tzdata = 't'")
+    db.execute(SLOW.replace("perform pg_sleep(0.011)", "perform pg_advisory_xact_lock(1), pg_sleep(0.011)"))
+    with db.transaction():
+        db.execute("select pg_advisory_xact_lock(1)")
+        firing = Waiting(one, "select outcome from sched.fire(%s)", (NOON + MINUTE,)).until_blocked(other)
+        assert other.execute(PLAN, OLD_DATE).fetchone() == (schedule,)
+    firing.rows()
+    assert violations(db) == {}
+    fire(db, NOON + 2 * MINUTE)
+    assert [row[1] for row in ledger(db, schedule)] == ["enqueued"]
