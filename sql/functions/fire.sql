@@ -13,7 +13,9 @@ declare
   v_first timestamptz := sched.first_planned(v_begin, p_now);
 begin
   if clock_timestamp() - v_started > interval '10 milliseconds' and sched.try_begin_lock() then
-    v_first := sched.first_planned(v_begin, p_now);
+    -- From the note as it is now: a planner may have lowered it while this looked.
+    v_first := sched.first_planned(
+      coalesce((select s.nothing_due_before from sched.state s), '-infinity'), p_now);
     update sched.state s set nothing_due_before = coalesce(v_first, p_now);
   end if;
   return v_first;
