@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+import psycopg
 import pytest
 
 from scheduler.storage.database import Connection
@@ -176,3 +177,16 @@ def test_a_date_planned_during_a_slow_look_stays_in_sight(db: Connection, one: C
     assert violations(db) == {}
     fire(db, NOON + 2 * MINUTE)
     assert [row[1] for row in ledger(db, schedule)] == ["enqueued"]
+
+
+def test_a_planner_that_reads_an_old_snapshot_is_refused(db: Connection, other: Connection, slow: None) -> None:
+    """It would not see what a pass noted while it waited, and so would not lower it."""
+    add_schedule(db, policy=Policy(catchup="all"))
+    db.execute("update sched.state set tzdata = 't', last_plan_at = %s", (NOON,))
+    db.execute("update sched.schedules set tzdata = 't'")
+    other.execute("set default_transaction_isolation = 'repeatable read'")
+    with other.transaction():
+        other.execute("select 1 from sched.state")
+        assert fire(db, NOON)[0] == "idle"
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="needs isolation level read committed"):
+            other.execute(PLAN, OLD_DATE)
