@@ -9,15 +9,22 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from scheduler.core.gaps import Gap, GapKind
+from scheduler.core.history import expected_between
 from scheduler.core.localtime import tz_version
 from scheduler.core.models import Catchup, CatchupPolicy, Cron, Definition, DefinitionSet, Timing
 from scheduler.core.planning import LARGEST_MOVE
 from scheduler.services.apply import apply_definitions
+from scheduler.services.backfill import BackfillRequest, BackfillResult, fill_gaps
 from scheduler.services.planner import Planner
+from scheduler.storage.backfills import waive_date
 from scheduler.storage.database import Connection
+from scheduler.storage.ledger import find_row
+from scheduler.storage.schedules import DefinitionCache, histories, schedule_ids
 from tests.support.build import fire
 from tests.support.database import connect
 from tests.support.interleaving import Waiting
+from tests.support.invariants import violations
 from tests.support.old_tzdata import plan_with_old_tzdata
 
 pytestmark = pytest.mark.skipif(tz_version() < "2026f", reason="the newer release is not installed")
@@ -133,3 +140,42 @@ def test_walls_may_have_moved_only_after_one_database_gave_way_to_another(db: Co
     assert db.execute("select sched.largest_move()").fetchone() == (timedelta(0),)
     db.execute("select sched.use_tzdata('2026b')")
     assert db.execute("select sched.largest_move()").fetchone() == (LARGEST_MOVE,)
+
+
+def gap_at(db: Connection, instant: datetime) -> Gap:
+    """The date that this process, with the newer data, expects then, as a gap."""
+    (schedule_id,) = schedule_ids(db, ["s"]).values()
+    history = histories(db, [schedule_id], DefinitionCache())[schedule_id]
+    (date,) = expected_between(history, instant - timedelta(minutes=1), instant)
+    return Gap(schedule_id, "s", GapKind.MISSING, date)
+
+
+def fill(db: Connection, gap: Gap) -> BackfillResult:
+    return fill_gaps(db, [gap], 0, BackfillRequest(actor="t", since="x"))
+
+
+def test_a_backfill_with_newer_data_than_has_planned_makes_no_second_job_of_a_wall(
+    database: str, db: Connection
+) -> None:
+    """Tickers have 2025b, and so has what they recorded; a person at a newer machine fills the date by hand."""
+    apply_in_the_past(db)
+    plan_with_old_tzdata(database, at(1, 12))
+    assert fire(db, at(1, 17))[1] == 1
+    gap = gap_at(db, at(1, 16))
+    row = find_row(db, gap.schedule_id, gap.expected)
+    assert row is not None and row.logical_date == at(1, 17)
+    result = fill(db, gap)
+    assert (len(result.inserted), result.already) == (0, 1)
+    assert waive_date(db, gap.schedule_id, gap.expected, "t", "x") == "enqueued"
+    assert ledger(db) == [("01 17:00", "enqueued", None), ("02 17:00", "planned", None)]
+    assert violations(db) == {}
+
+
+def test_a_date_filled_with_newer_data_is_not_planned_by_those_that_still_have_the_older(
+    database: str, db: Connection
+) -> None:
+    apply_in_the_past(db)
+    assert len(fill(db, gap_at(db, at(1, 16))).inserted) == 1
+    plan_with_old_tzdata(database, at(1, 12))
+    assert ledger(db) == [("01 16:00", "enqueued", "backfill"), ("02 17:00", "planned", None)]
+    assert violations(db) == {}
