@@ -34,6 +34,7 @@ from scheduler.storage.backfills import (
 )
 from scheduler.storage.database import Connection, transaction
 from scheduler.storage.packing import Packed
+from scheduler.storage.schedules import meet_tzdata
 
 SLICE_DATES = 10_000
 """Of one transaction, which holds the pass lock: about 0.2 s, by which live firing may be delayed."""
@@ -100,6 +101,7 @@ def fill_gaps(
     """
     if not gaps:
         return BackfillResult(id=None, inserted=(), already=settled)
+    meet_tzdata(connection)
     backfill_id = begin_backfill(connection, _recorded(gaps, request))
     by_outcome: dict[str, list[Gap]] = {"inserted": [], "already": [], "unfinished": [], "key_taken": []}
     done = 0

@@ -22,7 +22,7 @@ from scheduler.storage.backfills import waive_date as storage_waive
 from scheduler.storage.database import Connection, transaction
 from scheduler.storage.ledger import find_row
 from scheduler.storage.operating import By, MatchingJob, Steered, Triggered
-from scheduler.storage.schedules import DefinitionCache, all_schedules, histories, schedule_ids
+from scheduler.storage.schedules import DefinitionCache, all_schedules, histories, meet_tzdata, schedule_ids
 
 CANDIDATES_SHOWN = 5
 BATCH = 500
@@ -119,6 +119,7 @@ def waive_date(connection: Connection, schedule: str, moment: date | datetime, b
     row = find_row(connection, history.schedule_id, found)
     if row is not None:  # an earlier tz database may have put it at another instant
         found = found._replace(occurrence=found.occurrence._replace(logical_date=row.logical_date))
+    meet_tzdata(connection)
     with transaction(connection):
         outcome = storage_waive(connection, history.schedule_id, found, by.actor, by.reason or "")
     return Waived(logical_date=found.occurrence.logical_date, outcome=outcome)

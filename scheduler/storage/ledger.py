@@ -8,6 +8,7 @@ from datetime import date, datetime
 from typing import Any
 
 from scheduler.core.history import Expected
+from scheduler.core.localtime import tz_version
 from scheduler.storage.database import Connection
 from scheduler.storage.queries import fetch, fetch_value
 
@@ -113,6 +114,7 @@ def find_row(connection: Connection, schedule_id: int, date_: Expected) -> DateR
             "wall": wall and wall.replace(fold=0),
             "fold": wall is not None and wall.fold == 1,
             "revision": date_.revision,
+            "tzdata": tz_version(),
         },
     )
     return found[0] if found else None

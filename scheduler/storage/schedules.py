@@ -15,6 +15,7 @@ from psycopg.types.json import Jsonb
 
 from scheduler.core.codec import definition_from_json
 from scheduler.core.history import Expected, History, RevisionSpan
+from scheduler.core.localtime import tz_version
 from scheduler.core.models import Definition
 from scheduler.storage.database import FAR_PAST, Connection
 from scheduler.storage.queries import execute, fetch, fetch_value, fetch_values
@@ -229,7 +230,7 @@ def recorded_dates(
         connection,
         LedgerRow,
         "occurrences_between",
-        {"id": schedule_id, "after": after, "until": until, "with_jobs": with_jobs},
+        {"id": schedule_id, "after": after, "until": until, "with_jobs": with_jobs, "tzdata": tz_version()},
     )
 
 
@@ -242,6 +243,11 @@ def use_tzdata(connection: Connection, version: str) -> str:
     """Record the tz database that plans, if none is; returns the recorded one."""
     recorded: str = fetch_value(connection, "state_use_tzdata", {"tzdata": version})
     return recorded
+
+
+def meet_tzdata(connection: Connection) -> None:
+    """Take note that dates are about to be decided by hand with our tz database. Not in their transaction."""
+    execute(connection, "state_meet_tzdata", {"tzdata": tz_version()})
 
 
 def record_event(

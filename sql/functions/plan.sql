@@ -1,14 +1,28 @@
 -- Planning: write occurrences computed by Python. SQL never converts local times.
 
--- How far the instant of a wall time in the ledger may be from the one computed now: not at all until one tz database
--- gave way to another, then less than two days, because offsets are less than one.
+-- How far the instant of a wall time in the ledger may be from the one computed now: not at all while all were computed
+-- with one tz database, then less than two days, because offsets are less than one.
 create or replace function sched.largest_move() returns interval
 language sql stable as $$
   select case when s.tzdata_changed_at is null then interval '0' else interval '2 days' end from sched.state s
 $$;
 
+-- The same for a process that has this tz database, and perhaps not the one that has planned here.
+create or replace function sched.largest_move_from(p_tzdata text) returns interval
+language sql stable as $$
+  select case when s.tzdata <> p_tzdata then interval '2 days' else sched.largest_move() end from sched.state s
+$$;
+
+-- Take note that a process with this tz database is about to decide dates by hand: walls may have moved from then on if
+-- another one has planned here. Call it in a transaction of its own, before the one that decides.
+create or replace function sched.meet_tzdata(p_tzdata text) returns void
+language sql volatile as $$
+  update sched.state s set tzdata_changed_at = clock_timestamp()
+  where s.tzdata_changed_at is null and s.tzdata <> p_tzdata
+$$;
+
 -- Walls that the ledger has near these dates, with another instant perhaps: a decided wall is not decided again, nor
--- planned. Nothing is read until a tz database gave way to another, which is why no unique index does this (it would
+-- planned. Nothing is read while all dates come from one tz database, which is why no unique index does this (it would
 -- be a third of the ledger). Whoever writes rows on this answer has locked their schedules (sched.lock_walls).
 create or replace function sched.recorded_walls(p_ids integer[], p_logical_dates timestamptz[])
 returns table (schedule_id integer, revision integer, wall timestamp, fold boolean, logical_date timestamptz)

@@ -28,7 +28,7 @@ create table sched.state (
 );
 comment on table sched.state is 'One row: who hosts the passes, which tz database planned, when passes last ran.';
 comment on column sched.state.tzdata is 'Newest tz database that has planned; a process with older data does not plan.';
-comment on column sched.state.tzdata_changed_at is 'When it gave way to a newer one; null while the first is in use.';
+comment on column sched.state.tzdata_changed_at is 'When dates were first written with another one, newer or not; null while all come from one.';
 insert into sched.state default values;
 
 comment on column sched.state.nothing_due_before is 'What a slow look found: no planned date is due before (sched.first_due). Null: not known.';

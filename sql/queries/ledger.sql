@@ -4,8 +4,8 @@ select o.revision, o.logical_date, o.due_at, o.wall, o.fold, o.local_date, o.int
        o.reason, o.decided_at, o.decided_by, o.job_id
 from sched.occurrences o
 where o.schedule_id = %(id)s::integer
-  and o.logical_date >= %(logical_date)s::timestamptz - sched.largest_move()
-  and o.logical_date <= %(logical_date)s::timestamptz + sched.largest_move()
+  and o.logical_date >= %(logical_date)s::timestamptz - sched.largest_move_from(%(tzdata)s::text)
+  and o.logical_date <= %(logical_date)s::timestamptz + sched.largest_move_from(%(tzdata)s::text)
   and (o.logical_date = %(logical_date)s::timestamptz
        or (o.wall = %(wall)s::timestamp and o.fold = %(fold)s::boolean and o.revision = %(revision)s::integer))
 order by o.logical_date = %(logical_date)s::timestamptz desc

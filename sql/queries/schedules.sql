@@ -42,8 +42,8 @@ select o.schedule_id, o.revision, o.logical_date, o.due_at, o.wall, o.fold, o.st
        case when %(with_jobs)s::boolean then (select j.status from sched.jobs j where j.id = o.job_id) end as job_status
 from sched.occurrences o
 where o.schedule_id = %(id)s::integer
-  and o.logical_date > %(after)s::timestamptz - sched.largest_move()
-  and o.logical_date <= %(until)s::timestamptz + sched.largest_move()
+  and o.logical_date > %(after)s::timestamptz - sched.largest_move_from(%(tzdata)s::text)
+  and o.logical_date <= %(until)s::timestamptz + sched.largest_move_from(%(tzdata)s::text)
 order by o.logical_date;
 
 -- name: occurrences_outcomes
@@ -82,6 +82,9 @@ from sched.fire(coalesce(%(now)s::timestamptz, clock_timestamp()), %(limit)s::in
 
 -- name: state_use_tzdata
 select sched.use_tzdata(%(tzdata)s::text);
+
+-- name: state_meet_tzdata
+select sched.meet_tzdata(%(tzdata)s::text);
 
 -- name: schedules_count
 -- How many schedules are in force.
