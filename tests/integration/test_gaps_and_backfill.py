@@ -381,6 +381,57 @@ def test_a_date_is_decided_by_hand_after_a_planner_that_writes_its_wall_at_anoth
     ).fetchall() == [(at + timedelta(hours=1), "waived")]
 
 
+def record_hour_later(db: Connection, gap: Gap, state: str) -> None:
+    """As an older tz database had it: an hour later, where the newer one has the next date of the schedule."""
+    decide_at(db, gap, gap.logical_date + timedelta(hours=1), state, "too_old")
+
+
+def test_a_date_is_the_row_of_its_wall_also_when_another_row_has_its_instant(db: Connection) -> None:
+    apply(db, "0 0 * * *")
+    twice(db)
+    nine, ten = gaps(db, schedules=["twice"]).gaps[:2]
+    record_hour_later(db, nine, "missed")
+    record_hour_later(db, ten, "skipped")
+    report = gaps(db, schedules=["twice"], until=SINCE + timedelta(days=1))
+    assert ([gap.logical_date for gap in report.gaps], report.settled) == ([ten.logical_date], 1)
+    row = find_row(db, ten.schedule_id, ten.expected)
+    assert row is not None and row.logical_date == ten.logical_date + timedelta(hours=1)
+    assert waive_date(db, ten.schedule_id, ten.expected, "ann", "x") == "waived"
+    assert db.execute("select logical_date from sched.occurrences where state = 'waived'").fetchall() == [
+        (ten.logical_date + timedelta(hours=1),)
+    ]
+
+
+def test_two_dates_that_have_one_row_are_one_gap_and_filled_once(db: Connection) -> None:
+    twice(db, "{logical_date}:{interval_start}")
+    nine, ten = gaps(db, schedules=["twice"]).gaps[:2]
+    record_hour_later(db, nine, "missed")
+    report = gaps(db, schedules=["twice"], until=SINCE + timedelta(days=1))
+    assert ([gap.logical_date for gap in report.gaps], report.expected) == ([ten.logical_date], 2)
+    result = fill(db, report)
+    assert (len(result.inserted), result.already, result.key_taken) == (1, 1, [])
+    assert gaps(db, schedules=["twice"], until=SINCE + timedelta(days=1)).gaps == []
+
+
+def test_what_fills_a_row_has_the_data_interval_of_the_row(db: Connection) -> None:
+    twice(db)
+    ten = gaps(db, schedules=["twice"]).gaps[1]
+    decide_at(db, ten, ten.logical_date - timedelta(hours=1), "missed", "too_old")
+    db.execute("update sched.occurrences set interval_start = logical_date - interval '5 hours'")
+    fill(db, gaps(db, schedules=["twice"], until=SINCE + timedelta(days=1)))
+    assert db.execute("select interval_end - interval_start from sched.jobs").fetchall() == [
+        (timedelta(hours=5),)
+    ]
+
+
+def twice(db: Connection, key: str = "{schedule}:{logical_date}") -> None:
+    timing = Timing(name="twice", rule=Cron(expression="0 9,10 * * *"), start=SINCE)
+    definition = Definition(name="twice", owner="other", timing=timing, job_type="x", idempotency_key=key)
+    apply_definitions(
+        db, DefinitionSet(schedules={"twice": definition}, limits={}, owners=frozenset({"other"})), actor="test"
+    )
+
+
 def test_a_date_whose_wall_was_settled_at_another_instant_meanwhile_is_left_alone(db: Connection) -> None:
     report = gaps(db)
     moved = report.gaps[3]
