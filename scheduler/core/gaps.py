@@ -57,6 +57,7 @@ class Recorded(NamedTuple):
     logical_date: datetime
     state: OccurrenceState
     job_status: str | None = None
+    wall: datetime | None = None
 
 
 class Ledger:
@@ -71,10 +72,14 @@ class Ledger:
                 self._by_wall[(revision, wall, fold)] = recorded
 
     def find(self, expected: Expected) -> Recorded | None:
-        """What is recorded of an expected date; None when it has no row."""
-        found = self._by_instant.get(expected.occurrence.logical_date)
-        if found is None and self._by_wall and expected.wall_key is not None:
-            found = self._by_wall.get(expected.wall_key)
+        """What is recorded of an expected date; None when it has no row.
+
+        Where another date's row is at its instant, put there by another tz database, its own row is that of its wall.
+        """
+        occurrence = expected.occurrence
+        found = self._by_instant.get(occurrence.logical_date)
+        if (found is None or found.wall != occurrence.wall) and self._by_wall and expected.wall_key is not None:
+            found = self._by_wall.get(expected.wall_key, found)
         return found
 
 
@@ -84,10 +89,12 @@ def compare(
     """How many of the expected dates are settled, and those that are gaps of ``kinds``, oldest first.
 
     Dates that are not late yet (by the grace of their revision) and undecided count as neither. ``settled`` plus the
-    gaps is what was expected. A gap found by its wall has the instant that is recorded: what fills it is that row.
+    gaps is what was expected. A gap found by its wall has the instant that is recorded: what fills it is that row. Two
+    dates may have one row, one by its wall and one by its instant: that is one gap, and the other is settled with it.
     """
     settled = 0
     gaps: list[Gap] = []
+    has_moved = False
     schedule_id, schedule, find = history.schedule_id, history.name, ledger.find
     missing, undecided = GapKind.MISSING, GapKind.UNDECIDED
     late_before = {span.revision: now - span.grace for span in history.spans}
@@ -98,17 +105,17 @@ def compare(
         if (kind is missing or kind is undecided) and date.occurrence.due_at >= late_before[date.revision]:
             continue
         if kind._value_ in wanted:
-            date = date if recorded is None else _as_recorded(date, recorded)
+            if recorded is not None and recorded.logical_date != date.occurrence.logical_date:
+                date = date._replace(occurrence=date.occurrence._replace(logical_date=recorded.logical_date))
+                has_moved = True
             gaps.append(Gap(schedule_id, schedule, kind, date))
         else:
             settled += 1
+    if has_moved:
+        rows = {gap.logical_date: gap for gap in reversed(gaps)}
+        settled += len(gaps) - len(rows)
+        gaps = [rows[instant] for instant in sorted(rows)]
     return settled, gaps
-
-
-def _as_recorded(date: Expected, recorded: Recorded) -> Expected:
-    if recorded.logical_date == date.occurrence.logical_date:
-        return date
-    return date._replace(occurrence=date.occurrence._replace(logical_date=recorded.logical_date))
 
 
 def _kind(recorded: Recorded) -> GapKind:

@@ -97,7 +97,12 @@ def _compare(
 ) -> tuple[int, list[Gap]]:
     expected = expected_between(history, after, until)
     ledger = Ledger(
-        (row.revision, row.wall, row.fold, Recorded(row.logical_date, OccurrenceState(row.state), row.job_status))
+        (
+            row.revision,
+            row.wall,
+            row.fold,
+            Recorded(row.logical_date, OccurrenceState(row.state), row.job_status, row.wall),
+        )
         for row in recorded_dates(connection, history.schedule_id, after, until, with_jobs=bool(kinds & _ABOUT_JOBS))
     )
     return compare(history, expected, ledger, now, kinds)

@@ -102,7 +102,7 @@ class Prunable:
 
 
 def find_row(connection: Connection, schedule_id: int, date_: Expected) -> DateRow | None:
-    """What is recorded of an expected date, found by its instant, else by its wall."""
+    """What is recorded of an expected date, found by its wall, else by its instant."""
     wall = date_.occurrence.wall
     found = fetch(
         connection,

@@ -23,7 +23,8 @@ language sql stable as $$
     join sched.schedules s on s.id = d.schedule_id
     join sched.schedule_revisions r on r.schedule_id = d.schedule_id and r.revision = d.revision
   )
-  select a.*, r.name, o.state, o.reason, o.decided_at, g.generation, k.key,
+  select a.schedule_id, a.revision, a.logical_date, a.due_at, a.wall, a.fold, k.local_date, k.interval_start, r.name,
+         o.state, o.reason, o.decided_at, g.generation, k.key,
          case
            when r.name is null or a.logical_date <= r.ledger_from then 'already'
            when o.state is not null and o.state <> all (p_states) then 'already'
@@ -49,7 +50,8 @@ language sql stable as $$
     as a (schedule_id, revision, logical_date, due_at, wall, fold, local_date, interval_start)
   left join rules r on r.schedule_id = a.schedule_id and r.revision = a.revision
   left join lateral (
-    select x.state, x.reason, x.due_at, x.decided_at, x.generation, x.job_id from sched.occurrences x
+    select x.state, x.reason, x.due_at, x.decided_at, x.generation, x.job_id, x.local_date, x.interval_start
+    from sched.occurrences x
     where (p_is_careful or p_states <> '{}') and x.schedule_id = a.schedule_id and x.logical_date = a.logical_date
     offset 0
   ) o on true
@@ -57,8 +59,13 @@ language sql stable as $$
     select (coalesce(o.generation, 1) + (o.state is not distinct from 'enqueued')::integer)::smallint as generation
   ) g
   cross join lateral (
+    -- A row keeps the interval it was planned with.
     select sched.occurrence_key(
-      r.key_template, r.name, a.logical_date, a.local_date, a.interval_start, g.generation) as key offset 0
+      r.key_template, r.name, a.logical_date, i.local_date, i.interval_start, g.generation) as key,
+      i.local_date, i.interval_start
+    from (select coalesce(o.local_date, a.local_date) as local_date,
+                 coalesce(o.interval_start, a.interval_start) as interval_start) i
+    offset 0
   ) k
 $$;
 
@@ -303,8 +310,6 @@ begin
   perform sched.take_pass_lock();
   perform sched.lock_walls(array[p_schedule_id]);
   v_logical_date := coalesce(
-    (select o.logical_date from sched.occurrences o
-     where o.schedule_id = p_schedule_id and o.logical_date = p_logical_date),
     (select w.logical_date from sched.recorded_walls(array[p_schedule_id], array[p_logical_date]) w
      where w.revision = p_revision and w.wall = p_wall and w.fold = p_fold),
     p_logical_date);

@@ -419,9 +419,7 @@ def test_what_fills_a_row_has_the_data_interval_of_the_row(db: Connection) -> No
     decide_at(db, ten, ten.logical_date - timedelta(hours=1), "missed", "too_old")
     db.execute("update sched.occurrences set interval_start = logical_date - interval '5 hours'")
     fill(db, gaps(db, schedules=["twice"], until=SINCE + timedelta(days=1)))
-    assert db.execute("select interval_end - interval_start from sched.jobs").fetchall() == [
-        (timedelta(hours=5),)
-    ]
+    assert db.execute("select interval_end - interval_start from sched.jobs").fetchall() == [(timedelta(hours=5),)]
 
 
 def twice(db: Connection, key: str = "{schedule}:{logical_date}") -> None:
