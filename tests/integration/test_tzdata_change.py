@@ -179,3 +179,16 @@ def test_a_date_filled_with_newer_data_is_not_planned_by_those_that_still_have_t
     plan_with_old_tzdata(database, at(1, 12))
     assert ledger(db) == [("01 16:00", "enqueued", "backfill"), ("02 17:00", "planned", None)]
     assert violations(db) == {}
+
+
+def test_a_date_that_moves_to_before_the_end_of_what_is_planned_is_planned(database: str, db: Connection) -> None:
+    """Planned up to 400 days from now, at 16:30; the date after the last one moves from 17:00 to 16:00 of that day."""
+    apply_in_the_past(db)
+    db.execute("update sched.state set host = 'pg_cron'")
+    now = at(1, 16, 30)
+    plan_with_old_tzdata(database, now)
+    replan(db, now)
+    replan(db, now + timedelta(days=3))
+    dates = [row[0] for row in db.execute("select logical_date::date from sched.occurrences order by 1").fetchall()]
+    first, last = dates[0], dates[-1]
+    assert dates == [first + timedelta(days=day) for day in range((last - first).days + 1)]
