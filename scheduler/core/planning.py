@@ -90,19 +90,25 @@ class Replanned:
 
 
 def replanned(
-    history: History, removed: Mapping[tuple[int, datetime, bool], datetime], after: datetime, now: datetime
+    history: History,
+    removed: Mapping[tuple[int, datetime, bool], datetime],
+    after: datetime,
+    now: datetime,
+    planned_until: datetime,
 ) -> Replanned:
     """The dates after ``after`` that take the place of the removed ones, by wall; and coming ones that are new.
 
     ``removed`` are the instants that planned walls had, by (revision, wall, fold). A date whose instant lay ahead and
-    has passed under the newer data is due now.
+    has passed under the newer data is due now. One that came after ``planned_until`` and now comes before is new.
     """
     if not removed:
         return Replanned(expected=(), moved=())
-    found = expected_between(history, after, max(removed.values()) + LARGEST_MOVE)
+    last = max(removed.values())
+    if planned_until < NEVER:
+        last = max(last, planned_until)
+    found = expected_between(history, after, last + LARGEST_MOVE)
     chosen: list[Expected] = []
     moved: list[tuple[datetime, datetime]] = []
-    last = max(removed.values())
     for date in found:
         old = removed.get(date.wall_key) if date.wall_key is not None else None
         instant = date.occurrence.logical_date

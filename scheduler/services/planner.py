@@ -108,7 +108,7 @@ class Planner:
             removed = unplan_walls(connection, position, tzdata=self._tzdata, after=after)
             if removed is None:
                 return
-            dates = replanned(history, removed, after, now)
+            dates = replanned(history, removed, after, now, position.planned_until)
             taken_over = replace(position, tzdata=self._tzdata)
             piece = PlannedSlice(
                 position=taken_over, planned_until=position.planned_until, plan_at=now, dates=dates.expected
