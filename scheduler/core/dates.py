@@ -57,6 +57,7 @@ class LocalDates:
 
     def __init__(self, clock: LocalClock, source: WallSource, dst: DstRule, latest: datetime | None = None) -> None:
         self._clock, self._source, self._dst, self._latest = clock, source, dst, latest
+        self.is_wild = source.is_wild
 
     def batches(self, after: datetime, until: datetime) -> Iterator[Batch]:
         if self._latest is not None:

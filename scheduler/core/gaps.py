@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from scheduler.core.history import Expected, History
+from scheduler.core.history import Expected, History, fixed_revisions
 from scheduler.core.models import JobStatus, OccurrenceState
 
 
@@ -63,7 +63,8 @@ class Recorded(NamedTuple):
 class Ledger:
     """Recorded dates of one schedule, found by instant or by wall: a date is settled if either is."""
 
-    def __init__(self, rows: Iterable[tuple[int, datetime | None, bool, Recorded]]) -> None:
+    def __init__(self, history: History, rows: Iterable[tuple[int, datetime | None, bool, Recorded]]) -> None:
+        self._fixed = fixed_revisions(history)
         self._by_instant: dict[datetime, Recorded] = {}
         self._by_wall: dict[tuple[int, datetime, bool], Recorded] = {}
         for revision, wall, fold, recorded in rows:
@@ -74,12 +75,14 @@ class Ledger:
     def find(self, expected: Expected) -> Recorded | None:
         """What is recorded of an expected date; None when it has no row.
 
-        Where another date's row is at its instant, put there by another tz database, its own row is that of its wall.
+        Another tz database may have put another date of a fixed rule at its instant: its own row is that of its wall.
         """
         occurrence = expected.occurrence
         found = self._by_instant.get(occurrence.logical_date)
-        if (found is None or found.wall != occurrence.wall) and self._by_wall and expected.wall_key is not None:
-            found = self._by_wall.get(expected.wall_key, found)
+        if found is not None and (found.wall == occurrence.wall or expected.revision not in self._fixed):
+            return found
+        if self._by_wall and expected.wall_key is not None:
+            return self._by_wall.get(expected.wall_key, found)
         return found
 
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from scheduler.core.models import CatchupPolicy, Occurrence, Timing
-from scheduler.core.occurrences import next_occurrences, occurrences_between, previous_occurrence
+from scheduler.core.occurrences import is_fixed, next_occurrences, occurrences_between, previous_occurrence
 
 _TICK = timedelta(microseconds=1)
 
@@ -80,6 +80,11 @@ def expected_between(history: History, after: datetime, until: datetime, limit: 
         dates = occurrences_between(_timing(history, span), begin, end, remaining)
         found += _joined(history, index, dates)
     return found
+
+
+def fixed_revisions(history: History) -> frozenset[int]:
+    """The revisions whose dates are what their wall times say, so that a moved one is found by its wall first."""
+    return frozenset(span.revision for span in history.spans if is_fixed(span.timing))
 
 
 def expected_ahead(history: History, after: datetime, count: int) -> list[Occurrence]:

@@ -72,6 +72,12 @@ def never_fires(timing: Timing) -> bool:
     return not next_occurrences(timing, within(timing.start or EPOCH) - TICK, 1)
 
 
+def is_fixed(timing: Timing) -> bool:
+    """Whether a date of this rule is what its wall time says, not one of a sequence in elapsed time."""
+    dates = compile_timing(timing).expected.dates
+    return not (isinstance(dates, LocalDates) and dates.is_wild)
+
+
 def due_lead(timing: Timing) -> timedelta:
     """How long before its logical date a date may be due: zero unless a calendar shifts dates to previous days."""
     exclusions = compile_timing(timing).expected.exclusions

@@ -88,7 +88,7 @@ def explain(connection: Connection, schedule: str, moment: Moment) -> Explanatio
     if not found:
         return _unexpected(connection, history, moment)
     date = found[0]
-    row = find_row(connection, schedule_id, date)
+    row = find_row(connection, history, date)
     happened = list(_decision(connection, history, date, row))
     if row is not None:
         happened += _jobs(connection, schedule_id, row)

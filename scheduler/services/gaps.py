@@ -96,15 +96,17 @@ def _compare(
     connection: Connection, history: History, after: datetime, until: datetime, now: datetime, kinds: frozenset[GapKind]
 ) -> tuple[int, list[Gap]]:
     expected = expected_between(history, after, until)
-    ledger = Ledger(
+    rows = recorded_dates(connection, history.schedule_id, after, until, with_jobs=bool(kinds & _ABOUT_JOBS))
+    recorded = (
         (
             row.revision,
             row.wall,
             row.fold,
             Recorded(row.logical_date, OccurrenceState(row.state), row.job_status, row.wall),
         )
-        for row in recorded_dates(connection, history.schedule_id, after, until, with_jobs=bool(kinds & _ABOUT_JOBS))
+        for row in rows
     )
+    ledger = Ledger(history, recorded)
     return compare(history, expected, ledger, now, kinds)
 
 

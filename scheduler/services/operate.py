@@ -116,7 +116,7 @@ def waive_date(connection: Connection, schedule: str, moment: date | datetime, b
     """
     history = _history(connection, schedule)
     found = _find(history, schedule, moment)
-    row = find_row(connection, history.schedule_id, found)
+    row = find_row(connection, history, found)
     if row is not None:  # an earlier tz database may have put it at another instant
         found = found._replace(occurrence=found.occurrence._replace(logical_date=row.logical_date))
     meet_tzdata(connection)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
-from scheduler.core.history import Expected
+from scheduler.core.history import Expected, History, fixed_revisions
 from scheduler.core.localtime import tz_version
 from scheduler.storage.database import Connection
 from scheduler.storage.queries import fetch, fetch_value
@@ -101,19 +101,20 @@ class Prunable:
     events: int
 
 
-def find_row(connection: Connection, schedule_id: int, date_: Expected) -> DateRow | None:
-    """What is recorded of an expected date, found by its wall, else by its instant."""
+def find_row(connection: Connection, history: History, date_: Expected) -> DateRow | None:
+    """What is recorded of an expected date, found by its instant or by its wall; of a fixed rule by its wall first."""
     wall = date_.occurrence.wall
     found = fetch(
         connection,
         DateRow,
         "occurrence_find",
         {
-            "id": schedule_id,
+            "id": history.schedule_id,
             "logical_date": date_.occurrence.logical_date,
             "wall": wall and wall.replace(fold=0),
             "fold": wall is not None and wall.fold == 1,
             "revision": date_.revision,
+            "by_wall": date_.revision in fixed_revisions(history),
             "tzdata": tz_version(),
         },
     )

@@ -310,6 +310,8 @@ begin
   perform sched.take_pass_lock();
   perform sched.lock_walls(array[p_schedule_id]);
   v_logical_date := coalesce(
+    (select o.logical_date from sched.occurrences o
+     where o.schedule_id = p_schedule_id and o.logical_date = p_logical_date),
     (select w.logical_date from sched.recorded_walls(array[p_schedule_id], array[p_logical_date]) w
      where w.revision = p_revision and w.wall = p_wall and w.fold = p_fold),
     p_logical_date);

@@ -1,5 +1,5 @@
 -- name: occurrence_find
--- One date of the ledger by its wall, else by its instant. Index: occurrences_pkey.
+-- One date of the ledger by its instant or by its wall, with by_wall that of its wall first. Index: occurrences_pkey.
 select o.revision, o.logical_date, o.due_at, o.wall, o.fold, o.local_date, o.interval_start, o.generation, o.state,
        o.reason, o.decided_at, o.decided_by, o.job_id
 from sched.occurrences o
@@ -8,8 +8,10 @@ where o.schedule_id = %(id)s::integer
   and o.logical_date <= %(logical_date)s::timestamptz + sched.largest_move_from(%(tzdata)s::text)
   and (o.logical_date = %(logical_date)s::timestamptz
        or (o.wall = %(wall)s::timestamp and o.fold = %(fold)s::boolean and o.revision = %(revision)s::integer))
-order by coalesce(
-  o.wall = %(wall)s::timestamp and o.fold = %(fold)s::boolean and o.revision = %(revision)s::integer, false) desc
+order by case when %(by_wall)s::boolean
+              then o.wall is not distinct from %(wall)s::timestamp and o.fold = %(fold)s::boolean
+                and o.revision = %(revision)s::integer
+              else o.logical_date = %(logical_date)s::timestamptz end desc
 limit 1;
 
 -- name: occurrence_jobs

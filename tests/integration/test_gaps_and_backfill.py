@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from scheduler.core.gaps import Gap, GapKind
+from scheduler.core.history import History
 from scheduler.core.models import Cron, Definition, DefinitionSet, Every, Timing
 from scheduler.errors import ConfigError, NotFound, StorageError
 from scheduler.services.apply import apply_definitions
@@ -20,6 +21,7 @@ from scheduler.services.tick import Ticker
 from scheduler.storage.backfills import waive_date
 from scheduler.storage.database import Connection
 from scheduler.storage.ledger import find_row
+from scheduler.storage.schedules import DefinitionCache, histories, schedule_ids
 from tests.support.database import connect
 from tests.support.interleaving import Waiting
 from tests.support.invariants import violations
@@ -335,7 +337,7 @@ def test_a_date_whose_wall_was_settled_at_another_instant_is_no_gap_at_the_edge_
     (gap,) = gaps(db, until=SINCE + timedelta(minutes=1)).gaps
     decide_at(db, gap, gap.logical_date + timedelta(hours=1), "skipped", "paused")
     assert gaps(db, until=SINCE + timedelta(minutes=1)).settled == 1
-    decided = find_row(db, gap.schedule_id, gap.expected)
+    decided = find_row(db, history_of(db, "daily"), gap.expected)
     assert decided is not None and decided.logical_date == gap.logical_date + timedelta(hours=1)
 
 
@@ -394,12 +396,19 @@ def test_a_date_is_the_row_of_its_wall_also_when_another_row_has_its_instant(db:
     record_hour_later(db, ten, "skipped")
     report = gaps(db, schedules=["twice"], until=SINCE + timedelta(days=1))
     assert ([gap.logical_date for gap in report.gaps], report.settled) == ([ten.logical_date], 1)
-    row = find_row(db, ten.schedule_id, ten.expected)
+    row = find_row(db, history_of(db, "twice"), ten.expected)
     assert row is not None and row.logical_date == ten.logical_date + timedelta(hours=1)
-    assert waive_date(db, ten.schedule_id, ten.expected, "ann", "x") == "waived"
-    assert db.execute("select logical_date from sched.occurrences where state = 'waived'").fetchall() == [
-        (ten.logical_date + timedelta(hours=1),)
-    ]
+
+
+def test_a_rule_in_elapsed_time_has_its_dates_by_their_instants(db: Connection) -> None:
+    twice(db, cron="0 */1 * * *")
+    nine, ten = gaps(db, schedules=["twice"]).gaps[9:11]
+    record_hour_later(db, nine, "missed")
+    record_hour_later(db, ten, "skipped")
+    report = gaps(db, schedules=["twice"], since=ten.logical_date, until=ten.logical_date + timedelta(minutes=1))
+    assert [gap.kind for gap in report.gaps] == [GapKind.MISSED]
+    row = find_row(db, history_of(db, "twice"), ten.expected)
+    assert row is not None and row.logical_date == ten.logical_date
 
 
 def test_two_dates_that_have_one_row_are_one_gap_and_filled_once(db: Connection) -> None:
@@ -422,8 +431,13 @@ def test_what_fills_a_row_has_the_data_interval_of_the_row(db: Connection) -> No
     assert db.execute("select interval_end - interval_start from sched.jobs").fetchall() == [(timedelta(hours=5),)]
 
 
-def twice(db: Connection, key: str = "{schedule}:{logical_date}") -> None:
-    timing = Timing(name="twice", rule=Cron(expression="0 9,10 * * *"), start=SINCE)
+def history_of(db: Connection, name: str) -> History:
+    (schedule_id,) = schedule_ids(db, [name]).values()
+    return histories(db, [schedule_id], DefinitionCache())[schedule_id]
+
+
+def twice(db: Connection, key: str = "{schedule}:{logical_date}", cron: str = "0 9,10 * * *") -> None:
+    timing = Timing(name="twice", rule=Cron(expression=cron), start=SINCE)
     definition = Definition(name="twice", owner="other", timing=timing, job_type="x", idempotency_key=key)
     apply_definitions(
         db, DefinitionSet(schedules={"twice": definition}, limits={}, owners=frozenset({"other"})), actor="test"

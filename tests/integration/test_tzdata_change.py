@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from scheduler.core.gaps import Gap, GapKind
-from scheduler.core.history import expected_between
+from scheduler.core.history import History, expected_between
 from scheduler.core.localtime import tz_version
 from scheduler.core.models import Catchup, CatchupPolicy, Cron, Definition, DefinitionSet, Timing
 from scheduler.core.planning import LARGEST_MOVE
@@ -142,12 +142,16 @@ def test_walls_may_have_moved_only_after_one_database_gave_way_to_another(db: Co
     assert db.execute("select sched.largest_move()").fetchone() == (LARGEST_MOVE,)
 
 
+def history_of(db: Connection) -> History:
+    (schedule_id,) = schedule_ids(db, ["s"]).values()
+    return histories(db, [schedule_id], DefinitionCache())[schedule_id]
+
+
 def gap_at(db: Connection, instant: datetime) -> Gap:
     """The date that this process, with the newer data, expects then, as a gap."""
-    (schedule_id,) = schedule_ids(db, ["s"]).values()
-    history = histories(db, [schedule_id], DefinitionCache())[schedule_id]
+    history = history_of(db)
     (date,) = expected_between(history, instant - timedelta(minutes=1), instant)
-    return Gap(schedule_id, "s", GapKind.MISSING, date)
+    return Gap(history.schedule_id, "s", GapKind.MISSING, date)
 
 
 def fill(db: Connection, gap: Gap) -> BackfillResult:
@@ -162,7 +166,7 @@ def test_a_backfill_with_newer_data_than_has_planned_makes_no_second_job_of_a_wa
     plan_with_old_tzdata(database, at(1, 12))
     assert fire(db, at(1, 17))[1] == 1
     gap = gap_at(db, at(1, 16))
-    row = find_row(db, gap.schedule_id, gap.expected)
+    row = find_row(db, history_of(db), gap.expected)
     assert row is not None and row.logical_date == at(1, 17)
     result = fill(db, gap)
     assert (len(result.inserted), result.already) == (0, 1)
