@@ -258,3 +258,38 @@ def test_a_pass_takes_the_limits_of_what_it_cancels_before_it_makes_jobs(
             firing = Waiting(other, "select outcome, missed from sched.fire(%s)", (NOON,)).until_blocked(observer)
             enqueue(one, f"{NOON:%Y-%m-%d}")
         assert firing.rows() == [("fired", 1)]
+
+
+def test_a_pass_repeated_schedule_by_schedule_has_all_limits_before_it_makes_jobs(
+    database: str, pair: tuple[Connection, Connection]
+) -> None:
+    """Who settles a job of the second schedule has its slot and needs the limit that the pass has for the first."""
+    one, other = pair
+    one.execute("insert into sched.limits (key, slots) values ('api', 1)")
+    first = add_schedule(one, "first", Policy(limit_key="api"))
+    second = add_schedule(one, "second", Policy(limit_key="api"))
+    for schedule in (first, second):
+        plan_date(one, schedule, NOON)
+    # The look at both fails; the one at the first schedule alone waits until it is let on.
+    one.execute(
+        """
+        create function sched.stop() returns trigger language plpgsql as $$
+        begin
+          if nextval('sched.looks') = 1 then
+            raise exception 'no';
+          end if;
+          perform pg_advisory_xact_lock_shared(1);
+          return null;
+        end $$;
+        create sequence sched.looks;
+        create trigger stop after insert on sched.jobs for each row execute function sched.stop();
+        """
+    )
+    with connect(database) as settling, connect(database) as observer:
+        with one.transaction():
+            one.execute("select pg_advisory_xact_lock(1)")
+            firing = Waiting(other, "select outcome, enqueued from sched.fire(%s)", (NOON,)).until_blocked(observer)
+            taken = Waiting(settling, "select sched.lock_keys(array[sched.overlap_key(%s), 'api'])", (second,))
+            taken.until_blocked(observer)
+        assert firing.rows() == [("fired", 2)]
+        assert taken.rows() == [("",)]
