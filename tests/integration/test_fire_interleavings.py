@@ -293,3 +293,24 @@ def test_a_pass_repeated_schedule_by_schedule_has_all_limits_before_it_makes_job
             taken.until_blocked(observer)
         assert firing.rows() == [("fired", 2)]
         assert taken.rows() == [("",)]
+
+
+def test_a_pass_takes_the_slot_of_a_backfill_before_it_cancels_what_replays_a_job_of_it(
+    database: str, pair: tuple[Connection, Connection]
+) -> None:
+    """A replayed job has the overlap key of the one it copies, which may be that of a backfill of several at once."""
+    one, other = pair
+    schedule = add_schedule(one, policy=Policy(overlap="cancel_running"))
+    one.execute("insert into sched.limits (key, slots) values ('$backfill-9', 2)")
+    one.execute(
+        "insert into sched.jobs (job_type, status, origin, schedule_id, schedule, overlap_key, holds_overlap)"
+        " values ('x', 'pending', 'manual', %s, 's', '$backfill-9', true)",
+        (schedule,),
+    )
+    plan_date(one, schedule, NOON)
+    with connect(database) as observer:
+        with one.transaction():
+            one.execute("select sched.lock_keys(array['$backfill-9'])")
+            firing = Waiting(other, "select outcome, enqueued from sched.fire(%s)", (NOON,)).until_blocked(observer)
+            one.execute("select from sched.jobs where origin = 'manual' for update")
+        assert firing.rows() == [("fired", 1)]
