@@ -214,10 +214,11 @@ language sql stable as $$
     cross join unnest(array[case when d.overlap <> 'allow' then sched.overlap_key(d.schedule_id) end, d.limit_key]) as k
     where k is not null
     union all
-    select j.limit_key
+    select k
     from sched.jobs j
+    cross join unnest(array[j.overlap_key, j.limit_key]) as k
     where j.schedule_id = any (array(select d.schedule_id from unnest(p_batch) as d where d.overlap = 'cancel_running'))
-      and j.status in ('scheduled', 'waiting', 'pending', 'running') and j.limit_key is not null)
+      and j.status in ('scheduled', 'waiting', 'pending', 'running') and k is not null)
 $$;
 
 -- Decide these occurrences: an outcome and a reason for those that do not fire, then jobs for the rest, which may
@@ -420,6 +421,7 @@ declare
   v_sqlstate text;
 begin
   enqueued := 0; skipped := 0; missed := 0;
+  perform sched.lock_keys(sched.keys_of(p_batch));  -- what the failed attempt had taken is free again
   for v_schedule in
     select (t.d).schedule_id as id, array_agg(t.d) as batch, array_agg((t.d).logical_date) as dates
     from (
