@@ -486,3 +486,22 @@ def test_a_slice_that_cannot_be_filled_ends_the_backfill(db: Connection) -> None
     with pytest.raises(StorageError, match="no_jobs"):
         fill(db, report)
     assert gaps(db).gaps == report.gaps
+
+
+def test_what_a_backfill_filled_after_it_was_paused_is_durable_when_it_says_so(
+    db: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.services.backfill.SLICE_DATES", 5)
+    report = gaps(db)
+    written: list[str] = []
+
+    def on_progress(done: int, of: int) -> None:
+        if done == 5:
+            steer(db, count(db, "select max(id) from sched.backfills"), "pause", actor="t")
+        elif done == of:
+            written.extend(row[0] for row in db.execute("select pg_current_wal_insert_lsn()::text").fetchall())
+
+    fill_gaps(db, report.gaps, report.settled, BackfillRequest(actor="tester", since="x"), on_progress)
+    assert db.execute("select pg_current_wal_flush_lsn() >= %s::pg_lsn", (written[0],)).fetchone() == (True,)
+    assert count(db, "select count(*) from sched.jobs where status <> 'held'") == 0
+    assert violations(db) == {}
