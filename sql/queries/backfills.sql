@@ -16,9 +16,10 @@ set inserted = b.inserted + %(inserted)s::integer, already = b.already + %(alrea
 where b.id = %(id)s::bigint;
 
 -- name: backfills_complete
+-- Also of one that was paused meanwhile: this commit makes its slices durable.
 update sched.backfills b
-set status = 'filled', completed_at = clock_timestamp()
-where b.id = %(id)s::bigint and b.status = 'filling';
+set status = case b.status when 'filling' then 'filled' else b.status end, completed_at = clock_timestamp()
+where b.id = %(id)s::bigint and b.status in ('filling', 'paused');
 
 -- name: backfills_list
 -- Backfills, the newest first, and how many of their jobs stand where. Index: jobs_backfill.
