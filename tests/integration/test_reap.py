@@ -162,3 +162,18 @@ def test_the_service_reports_counts(one: Connection) -> None:
     add(one)
     expire(one, *claim(one)[0])
     assert reap_once(one) == ReapResult(is_busy=False, retried=1, died=0, cancelled=0, admitted=0)
+
+
+def test_a_backoff_that_doubles_beyond_what_an_interval_holds_is_the_longest_one(one: Connection) -> None:
+    """A base of a day doubles out of range before the thirtieth attempt; the leases of other jobs are taken over."""
+    day = timedelta(days=1)
+    as_stored = "PT86400S"  # what a definition says
+    patient, other_job = add(one, 2, max_attempts=50, retry_base=as_stored, retry_max=as_stored, retry_jitter=0)
+    one.execute("update sched.jobs set attempt_count = 35, lost_in_a_row = 1 where id = %s", (patient,))
+    claim(one)
+    for job_id in (patient, other_job):
+        expire(one, job_id)
+    assert reap(one)[1] == 2
+    assert (status(one, patient), status(one, other_job)) == (("scheduled", 36), ("pending", 1))
+    row = one.execute("select available_at - clock_timestamp() from sched.jobs where id = %s", (patient,)).fetchone()
+    assert row is not None and timedelta(hours=23) < row[0] <= day
