@@ -57,8 +57,10 @@ create or replace function sched.retry_delay(
   p_attempt integer, p_base interval, p_max interval, p_jitter double precision
 ) returns interval
 language sql volatile as $$
-  select least(p_max, p_base * power(2, least(greatest(p_attempt, 1) - 1, 30)))
-    * (1 + p_jitter * (2 * random() - 1))
+  -- In seconds: a base of hours, doubled so often, is more than an interval can hold.
+  select make_interval(secs =>
+    least(date_part('epoch', p_max), date_part('epoch', p_base) * power(2, least(greatest(p_attempt, 1) - 1, 30)))
+    * (1 + p_jitter * (2 * random() - 1)))
 $$;
 
 -- Whether an error may pass by itself, so that it must not become somebody's recorded fate: rollbacks, exhausted
