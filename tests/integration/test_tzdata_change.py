@@ -196,3 +196,13 @@ def test_a_date_that_moves_to_before_the_end_of_what_is_planned_is_planned(datab
     dates = [row[0] for row in db.execute("select logical_date::date from sched.occurrences order by 1").fetchall()]
     first, last = dates[0], dates[-1]
     assert dates == [first + timedelta(days=day) for day in range((last - first).days + 1)]
+
+
+def test_a_date_that_moves_into_what_was_planned_while_nobody_planned_is_planned(
+    database: str, db: Connection
+) -> None:
+    """Planned up to 17:00 when everything stopped for hours; the time that was at 18:00 is now at 17:00."""
+    apply_in_the_past(db, "0 8-18 * * *")
+    plan_with_old_tzdata(database, at(1, 13, 12))
+    replan(db, at(1, 22, 10))
+    assert ("01 17:00", "planned", None) in ledger(db)
