@@ -107,12 +107,14 @@ def replanned(
     if planned_until < NEVER:
         last = max(last, planned_until)
     found = expected_between(history, after, last + LARGEST_MOVE)
+    last_wall = max(wall for _, wall, _ in removed)
     chosen: list[Expected] = []
     moved: list[tuple[datetime, datetime]] = []
     for date in found:
+        wall = date.occurrence.wall
         old = removed.get(date.wall_key) if date.wall_key is not None else None
         instant = date.occurrence.logical_date
-        if old is None and not now < instant <= last:
+        if old is None and not (instant <= last and (instant > now or (wall is not None and wall > last_wall))):
             continue
         if old is not None and old != instant:
             moved.append((old, instant))
