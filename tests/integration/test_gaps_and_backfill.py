@@ -505,3 +505,29 @@ def test_what_a_backfill_filled_after_it_was_paused_is_durable_when_it_says_so(
     assert db.execute("select pg_current_wal_flush_lsn() >= %s::pg_lsn", (written[0],)).fetchone() == (True,)
     assert count(db, "select count(*) from sched.jobs where status <> 'held'") == 0
     assert violations(db) == {}
+
+
+def test_deciding_by_hand_under_an_older_snapshot_is_refused(db: Connection) -> None:
+    """It would not see a wall that a pass or planner wrote while it waited for them."""
+    report = gaps(db)
+    first = report.gaps[0]
+    db.execute("set default_transaction_isolation = 'repeatable read'")
+    with pytest.raises(StorageError, match=r"sched.fill needs isolation level read committed, not repeatable read"):
+        fill(db, report)
+    with pytest.raises(StorageError, match=r"sched.waive needs isolation level read committed"):
+        waive_date(db, first.schedule_id, first.expected, "t", "x")
+
+
+def test_a_backfill_that_somebody_cancels_while_it_fills_says_so(
+    db: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.services.backfill.SLICE_DATES", 5)
+    report = gaps(db)
+
+    def on_progress(done: int, of: int) -> None:
+        if done == 5:
+            steer(db, count(db, "select max(id) from sched.backfills"), "cancel", actor="t")
+
+    with pytest.raises(StorageError, match=r"^the database refuses this: backfill 1 was cancelled$"):
+        fill_gaps(db, report.gaps, report.settled, BackfillRequest(actor="tester", since="x"), on_progress)
+    assert db.execute("select status, count(*) from sched.jobs group by 1").fetchall() == [("cancelled", 5)]
