@@ -135,7 +135,7 @@ def mapped_errors() -> Iterator[None]:
         raise TransientStorageError(_first_line(error)) from error
     except pg.ReadOnlySqlTransaction as error:
         raise TransientStorageError("the server is read-only; it may have been replaced by another one") from error
-    except pg.InsufficientPrivilege as error:
+    except (pg.InsufficientPrivilege, pg.ObjectNotInPrerequisiteState, pg.FeatureNotSupported) as error:
         raise StorageError(f"the database refuses this: {_first_line(error)}") from error
     except (pg.UndefinedTable, pg.UndefinedFunction, pg.InvalidSchemaName) as error:
         raise StorageError(f'the schema is missing or too old ({_first_line(error)}); run "sched migrate"') from error

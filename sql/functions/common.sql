@@ -22,6 +22,17 @@ language sql volatile as $$ select pg_advisory_xact_lock_shared(sched.begin_lock
 create or replace function sched.try_begin_lock() returns boolean
 language sql volatile as $$ select pg_try_advisory_xact_lock(sched.begin_lock_key()) $$;
 
+-- Refuse an older snapshot to a function that waits for others and then reads what they wrote.
+create or replace function sched.need_read_committed(p_function text) returns void
+language plpgsql stable as $$
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception '% needs isolation level read committed, not %', p_function,
+      current_setting('transaction_isolation') using errcode = 'feature_not_supported';
+  end if;
+end
+$$;
+
 -- An instant as RFC 3339 in UTC, to the second unless it has a fraction.
 create or replace function sched.rfc3339(p_at timestamptz) returns text
 language sql stable parallel safe as $$

@@ -168,6 +168,7 @@ declare
   v_keys text[];
   v_queues text[];
 begin
+  perform sched.need_read_committed('sched.fill');
   perform sched.take_pass_lock();
   select f.* into strict b from sched.backfills f where f.id = p_backfill_id for update;
   if b.status = 'cancelled' then
@@ -307,6 +308,7 @@ declare
   v_logical_date timestamptz;
   v_was record;
 begin
+  perform sched.need_read_committed('sched.waive');
   perform sched.take_pass_lock();
   perform sched.lock_walls(array[p_schedule_id]);
   v_logical_date := coalesce(

@@ -372,10 +372,7 @@ declare
   v_batch sched.due_date[];
   v_sqlstate text;
 begin
-  if current_setting('transaction_isolation') <> 'read committed' then
-    raise exception 'sched.fire needs isolation level read committed, not %', current_setting('transaction_isolation')
-      using errcode = 'feature_not_supported';
-  end if;
+  perform sched.need_read_committed('sched.fire');
   enqueued := 0; skipped := 0; missed := 0; is_more_due := false; decided_at := p_now;
   if not sched.try_pass_lock() then
     outcome := 'busy';

@@ -70,11 +70,7 @@ language plpgsql volatile as $$
 declare
   v_ids integer[];
 begin
-  -- An older snapshot would hide what was noted and written by those it waits for.
-  if current_setting('transaction_isolation') <> 'read committed' then
-    raise exception 'sched.plan needs isolation level read committed, not %', current_setting('transaction_isolation')
-      using errcode = 'feature_not_supported';
-  end if;
+  perform sched.need_read_committed('sched.plan');
   perform sched.share_begin_lock();
   if (select s.tzdata from sched.state s) is distinct from p_tzdata then
     return;
