@@ -198,9 +198,7 @@ def test_a_date_that_moves_to_before_the_end_of_what_is_planned_is_planned(datab
     assert dates == [first + timedelta(days=day) for day in range((last - first).days + 1)]
 
 
-def test_a_date_that_moves_into_what_was_planned_while_nobody_planned_is_planned(
-    database: str, db: Connection
-) -> None:
+def test_a_date_that_moves_into_what_was_planned_while_nobody_planned_is_planned(database: str, db: Connection) -> None:
     """Planned up to 17:00 when everything stopped for hours; the time that was at 18:00 is now at 17:00."""
     apply_in_the_past(db, "0 8-18 * * *")
     plan_with_old_tzdata(database, at(1, 13, 12))
