@@ -204,3 +204,14 @@ def test_a_date_that_moves_into_what_was_planned_while_nobody_planned_is_planned
     plan_with_old_tzdata(database, at(1, 13, 12))
     replan(db, at(1, 22, 10))
     assert ("01 17:00", "planned", None) in ledger(db)
+
+
+def test_a_date_that_moves_into_what_is_decided_already_is_planned(database: str, db: Connection) -> None:
+    """Those with the older data fired all they had planned, up to 09:00 of the 2nd: 09:30 moves to before that."""
+    apply_in_the_past(db, "0,30 9 * * *")
+    plan_with_old_tzdata(database, at(1, 17, 10))
+    fire(db, at(1, 17, 30))
+    fire(db, at(2, 17))
+    assert ledger(db)[-1] == ("02 17:00", "enqueued", None)
+    replan(db, at(2, 17, 5))
+    assert ("02 16:30", "planned", None) in ledger(db)
