@@ -95,26 +95,29 @@ def replanned(
     after: datetime,
     now: datetime,
     planned_until: datetime,
+    last_wall: datetime | None,
 ) -> Replanned:
     """The dates after ``after`` that take the place of the removed ones, by wall; and coming ones that are new.
 
     ``removed`` are the instants that planned walls had, by (revision, wall, fold). A date whose instant lay ahead and
-    has passed under the newer data is due now. One that came after ``planned_until`` and now comes before is new.
+    has passed under the newer data is due now. One that came after ``planned_until`` and now comes before is new: its
+    wall is later than ``last_wall``, the last that was planned.
     """
-    if not removed:
+    if last_wall is None:
         return Replanned(expected=(), moved=())
-    last = max(removed.values())
-    if planned_until < NEVER:
-        last = max(last, planned_until)
+    ends = [*removed.values(), *([planned_until] if planned_until < NEVER else [])]
+    if not ends:
+        return Replanned(expected=(), moved=())
+    last = max(ends)
     found = expected_between(history, after, last + LARGEST_MOVE)
-    last_wall = max(wall for _, wall, _ in removed)
     chosen: list[Expected] = []
     moved: list[tuple[datetime, datetime]] = []
     for date in found:
         wall = date.occurrence.wall
         old = removed.get(date.wall_key) if date.wall_key is not None else None
         instant = date.occurrence.logical_date
-        if old is None and not (instant <= last and (instant > now or (wall is not None and wall > last_wall))):
+        is_new = now < instant <= last or (wall is not None and wall > last_wall and instant <= planned_until)
+        if old is None and not is_new:
             continue
         if old is not None and old != instant:
             moved.append((old, instant))

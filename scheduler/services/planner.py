@@ -20,6 +20,7 @@ from scheduler.storage.schedules import (
     Position,
     due_positions,
     histories,
+    last_planned_wall,
     record_event,
     unplan_walls,
     use_tzdata,
@@ -105,10 +106,11 @@ class Planner:
         history = histories(connection, [position.id], self._cache)[position.id]
         with transaction(connection):
             execute(connection, "pass_lock_take")
+            last_wall = last_planned_wall(connection, position.id, position.planned_until)
             removed = unplan_walls(connection, position, tzdata=self._tzdata, after=after)
             if removed is None:
                 return
-            dates = replanned(history, removed, after, now, position.planned_until)
+            dates = replanned(history, removed, after, now, position.planned_until, last_wall)
             taken_over = replace(position, tzdata=self._tzdata)
             piece = PlannedSlice(
                 position=taken_over, planned_until=position.planned_until, plan_at=now, dates=dates.expected

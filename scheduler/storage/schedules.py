@@ -204,6 +204,14 @@ def unplan_walls(
     return dict(zip(keys, found.logical_dates or (), strict=True))
 
 
+def last_planned_wall(connection: Connection, schedule_id: int, planned_until: datetime) -> datetime | None:
+    """The latest wall time that the ledger has up to where a schedule is planned; None for rules in elapsed time."""
+    wall: datetime | None = fetch_value(
+        connection, "occurrences_last_wall", {"id": schedule_id, "planned_until": planned_until}
+    )
+    return wall
+
+
 def date_columns(rows: Sequence[tuple[int, Expected]]) -> dict[str, list[Any]]:
     """Expected dates of schedules as parallel arrays, one per column; queries take them as ``%(name)b``."""
     occurrences = [expected.occurrence for _, expected in rows]

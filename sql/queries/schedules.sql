@@ -35,6 +35,15 @@ from sched.unplan_walls(
   %(id)s::integer, %(revision)s::integer, %(planned_until)s::timestamptz, %(tzdata)s::text,
   %(after)s::timestamptz) u;
 
+-- name: occurrences_last_wall
+-- Of the last hundred dates, since walls of neighbours may change places. Index: occurrences_pkey.
+select max(l.wall)
+from (
+  select o.wall from sched.occurrences o
+  where o.schedule_id = %(id)s::integer and o.logical_date <= %(planned_until)s::timestamptz
+  order by o.logical_date desc limit 100
+) l;
+
 -- name: occurrences_between
 -- The ledger of one schedule for logical dates in (after, until], and those whose wall may be in it. Index:
 -- occurrences_pkey.
