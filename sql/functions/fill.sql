@@ -1,14 +1,15 @@
 -- Backfill: fill gaps with jobs, and steer what was filled. A backfill is a row of sched.backfills.
 
 -- The dates of a slice beside their rows, and why one cannot be filled (reason, else null): `already`, `unfinished` (a
--- job of that date still runs or waits) or `key_taken`. Rules are the revisions among them. Changes nothing. What would break a unique key on insertion
--- is looked for only with p_is_careful: a row where none was expected (no p_states), a job of that key or date, two
--- dates of one key.
+-- job of that date still runs or waits) or `key_taken`. Rules are the revisions among them. Changes nothing. What would
+-- break a unique key on insertion is looked for only with p_is_careful: a row where none was expected (no p_states), a
+-- job of that key or date, two dates of one key.
 --
 -- "offset 0" keeps a look-up one by key, whatever the statistics say; "left join" tells the planner that all dates asked
 -- for come out, so that sched.fill_slice hashes their revisions.
 create or replace function sched.fillable(
-  p_states text[], p_rule_ids integer[], p_rule_revisions integer[], p_ids integer[], p_revisions integer[], p_logical_dates timestamptz[], p_due_ats timestamptz[],
+  p_states text[], p_rule_ids integer[], p_rule_revisions integer[],
+  p_ids integer[], p_revisions integer[], p_logical_dates timestamptz[], p_due_ats timestamptz[],
   p_walls timestamp[], p_folds boolean[], p_local_dates date[], p_interval_starts timestamptz[],
   p_now timestamptz, p_is_careful boolean
 ) returns table (
@@ -170,6 +171,7 @@ declare
 begin
   perform sched.need_read_committed('sched.fill');
   perform sched.take_pass_lock();
+  perform sched.lock_walls(p_ids);
   select f.* into strict b from sched.backfills f where f.id = p_backfill_id for update;
   if b.status = 'cancelled' then
     raise exception 'backfill % was cancelled', p_backfill_id using errcode = 'object_not_in_prerequisite_state';
@@ -187,7 +189,6 @@ begin
     case when r.overlap <> 'allow' and not b.is_overlap_allowed then sched.overlap_key(r.schedule_id)
          else v_own_key end,
     r.limit_key]) as k;
-  perform sched.lock_walls(p_ids);
   perform sched.lock_keys(v_keys);
 
   -- Insertion without "on conflict", which would look into each unique index beforehand (a sixth of the time of a
@@ -196,8 +197,8 @@ begin
     begin
       select f.* into filled, left_ids, left_dates, left_reasons
       from sched.fill_slice(
-        b, v_own_key, p_states, v_rule_ids, v_rule_revisions, p_ids, p_revisions, p_logical_dates, p_due_ats, p_walls, p_folds, p_local_dates,
-        p_interval_starts, p_now, v_tries > 0) f;
+        b, v_own_key, p_states, v_rule_ids, v_rule_revisions, p_ids, p_revisions, p_logical_dates, p_due_ats, p_walls,
+        p_folds, p_local_dates, p_interval_starts, p_now, v_tries > 0) f;
       exit;
     exception when unique_violation then
       if v_tries = 3 then
