@@ -6,6 +6,7 @@ machine.
 
 from __future__ import annotations
 
+import os
 import resource
 import statistics
 import sys
@@ -184,6 +185,7 @@ def bench_lateness(seconds: int) -> None:
     A server of its own, as PostgreSQL ships it (every commit is flushed), that tells when rows were committed.
     """
     bin_dir = next(iter(available_servers().values())).bin_dir
+    os.sync()  # what others have still to write is not this server's
     with (
         tempfile.TemporaryDirectory() as name,
         Cluster.start(bin_dir, settings={"track_commit_timestamp": "on"}) as cluster,
