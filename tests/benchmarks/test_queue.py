@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(1800)]
 
 JOBS = int(os.environ.get("SCHED_BENCH_JOBS", "5000"))
 IS_JUDGED = JOBS >= 50_000
-ROUNDS = 3
+ROUNDS = 5
 BATCH = 500
 FINISHED = 5 * JOBS
 LATENCIES = 200 if IS_JUDGED else 40
