@@ -81,6 +81,10 @@ USAGE = [
     ("schedules trigger daily --date soon", '--date: "soon" is not a moment'),
     ("schedules trigger daily --date 2024-03-05T03:00", "the nearest are 2024-03-05T02:00:00Z, 2024-03-06T02:00:00Z"),
     ("enqueue a.b --payload {", "--payload is not JSON"),
+    (
+        'enqueue a.b --payload {"n":' + "9" * 5000 + "}",
+        "--payload holds a number of more than 4,300 digits; send a text",
+    ),
     ("enqueue a.b --payload []", "--payload must be a JSON object"),
     ('enqueue a.b --payload {"a":"\\u0000"}', "contains a NUL character"),
     ("enqueue a.b --at 2026-01-01T08:00", "does not say in which zone"),

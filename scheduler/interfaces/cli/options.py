@@ -12,7 +12,7 @@ import typer
 
 from scheduler.core.durations import parse_duration
 from scheduler.core.moments import parse_moment
-from scheduler.errors import ConfigError
+from scheduler.errors import ConfigError, shown_value
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ def existing(folder: Path, flag: str) -> Path:
 def whole(value: int, flag: str, low: int, high: int) -> int:
     """A number given on the command line. Raises ConfigError naming the flag and its range."""
     if not low <= value <= high:
-        raise ConfigError(f"{flag}: {value} is out of range; write a whole number from {low} to {high}")
+        raise ConfigError(f"{flag}: {shown_value(value)} is out of range; write a whole number from {low} to {high}")
     return value
 
 
@@ -125,8 +125,10 @@ def json_object(text: str, flag: str) -> dict[str, Any]:
 
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except json.JSONDecodeError as error:
         raise ConfigError(f"{flag} is not JSON: {error}") from error
+    except ValueError as error:  # Python reads no longer ones
+        raise ConfigError(f"{flag} holds a number of more than 4,300 digits; send a text") from error
     except RecursionError as error:
         raise ConfigError(f"{flag} is nested too deeply") from error
     if not isinstance(found, dict):
