@@ -20,6 +20,7 @@ from tests.support.build import (
     plan_date,
     plan_dates,
 )
+from tests.support.database import connect
 
 LATE = timedelta(minutes=10)
 
@@ -183,3 +184,40 @@ def test_dates_of_two_revisions_with_other_overlap_policies_are_decided_together
     fire_all(db, NOON, limit)
     assert [row[1] for row in ledger(db, schedule)] == ["enqueued"] * 3
     assert jobs(db, "revision", "status") == [(1, "pending"), (2, "pending"), (2, "waiting")]
+
+
+def pages_read(db: Connection, now: datetime, limit: int) -> int:
+    """Pages that a pass looks at, from memory or disk."""
+    (explained,) = db.execute(
+        "explain (analyze, buffers, format json) select * from sched.fire(%s, %s, 'test')", (now, limit)
+    ).fetchone() or ([],)
+    plan = explained[0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+@pytest.mark.parametrize("overlap", ["queue", "allow", "skip", "queue_one", "cancel_running"])
+def test_a_session_that_began_with_empty_tables_reads_no_more_than_a_fresh_one(
+    database: str, db: Connection, overlap: str
+) -> None:
+    """Passes keep their plan: it must not be one that fits small tables only. Nothing is analysed here."""
+    schedule = add_schedule(db, policy=Policy(catchup="all", overlap=overlap))
+    plan_date(db, schedule, NOON - 300 * MINUTE)
+    fire(db, NOON - 300 * MINUTE)
+    db.execute(
+        "update sched.jobs set status = 'succeeded', completed_at = now(), waiting_for = null, holds_overlap = false"
+    )
+    plan_dates(db, schedule, NOON + 1440 * MINUTE, 20_000)
+    db.execute(
+        """
+        insert into sched.jobs (job_type, status, completed_at, schedule_id, schedule, logical_date, idempotency_key)
+        select 'x', 'succeeded', now(), %(id)s, 's', d, 'old:' || d
+        from generate_series(%(at)s::timestamptz - interval '20 days', %(at)s - interval '6 days', '1 minute') d
+        """,
+        {"id": schedule, "at": NOON},
+    )
+    plan_dates(db, schedule, NOON - 200 * MINUTE, 100)
+    in_old_session = pages_read(db, NOON, 50)
+    with connect(database) as fresh:
+        in_fresh_session = pages_read(fresh, NOON, 50)
+    assert in_old_session < 1.5 * in_fresh_session
+    assert in_old_session < 50 * 200
