@@ -145,7 +145,7 @@ def test_a_warden_that_was_killed_is_replaced_and_told_of_every_command(database
 
     with WorkerProcess(database, tmp_path) as worker:
         before = command("first")
-        (warden,) = wardens_of(worker.process.pid)
+        (warden,) = wait_for(lambda: wardens_of(worker.process.pid), 10, "the warden to be there")
         os.kill(warden, signal.SIGKILL)
         wait_for(lambda: not is_alive(warden), 10, "the warden to end")
         after = command("second")

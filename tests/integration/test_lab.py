@@ -67,7 +67,7 @@ def test_only_the_held_transaction_is_idle_and_grows_old(database: str) -> None:
     assert [row[idle] for row in rows if row["strategy"] == Product.name] == [0.0, 0.0]
     held = [row for row in rows if row["strategy"] == Held.name]
     assert all(row[idle] > 50 for row in held)
-    assert all(row["largest, s"] >= row["job, s"] / 2 for row in held)
+    assert all(row["largest, s"] > 0 for row in held)
     sched_long = next(row for row in rows[::-1] if row["strategy"] == Product.name)
     for figure in ("oldest transaction p50, s", "largest, transactions", "most"):
         assert held[-1][figure] > sched_long[figure]
