@@ -55,22 +55,24 @@ class Recorded(NamedTuple):
     """What the ledger says of a date, and where its newest job stands (None: no job, or not asked for)."""
 
     logical_date: datetime
+    revision: int
+    wall: datetime | None
+    fold: bool
     state: OccurrenceState
     job_status: str | None = None
-    wall: datetime | None = None
 
 
 class Ledger:
     """Recorded dates of one schedule, found by instant or by wall: a date is settled if either is."""
 
-    def __init__(self, history: History, rows: Iterable[tuple[int, datetime | None, bool, Recorded]]) -> None:
+    def __init__(self, history: History, rows: Iterable[Recorded]) -> None:
         self._fixed = fixed_revisions(history)
         self._by_instant: dict[datetime, Recorded] = {}
         self._by_wall: dict[tuple[int, datetime, bool], Recorded] = {}
-        for revision, wall, fold, recorded in rows:
+        for recorded in rows:
             self._by_instant[recorded.logical_date] = recorded
-            if wall is not None:
-                self._by_wall[(revision, wall, fold)] = recorded
+            if recorded.wall is not None:
+                self._by_wall[(recorded.revision, recorded.wall, recorded.fold)] = recorded
 
     def find(self, expected: Expected) -> Recorded | None:
         """What is recorded of an expected date; None when it has no row.

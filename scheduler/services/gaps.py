@@ -97,16 +97,13 @@ def _compare(
 ) -> tuple[int, list[Gap]]:
     expected = expected_between(history, after, until)
     rows = recorded_dates(connection, history.schedule_id, after, until, with_jobs=bool(kinds & _ABOUT_JOBS))
-    recorded = (
+    ledger = Ledger(
+        history,
         (
-            row.revision,
-            row.wall,
-            row.fold,
-            Recorded(row.logical_date, OccurrenceState(row.state), row.job_status, row.wall),
-        )
-        for row in rows
+            Recorded(row.logical_date, row.revision, row.wall, row.fold, OccurrenceState(row.state), row.job_status)
+            for row in rows
+        ),
     )
-    ledger = Ledger(history, recorded)
     return compare(history, expected, ledger, now, kinds)
 
 

@@ -225,20 +225,24 @@ def enqueue(connection: Connection, key: str) -> None:
     connection.execute("select sched.enqueue('x', '{}', p_idempotency_key => %s, p_limit_key => 'api')", (key,))
 
 
+def fire_while_an_application_enqueues(database: str, application: Connection, firing: Connection) -> None:
+    """The application has the limit that the pass needs, then asks for the key that the pass has in mind."""
+    with connect(database) as observer:
+        with application.transaction():
+            enqueue(application, "another")
+            waiting = Waiting(firing, "select outcome, missed from sched.fire(%s)", (NOON,)).until_blocked(observer)
+            enqueue(application, f"{NOON:%Y-%m-%d}")
+        assert waiting.rows() == [("fired", 1)]
+
+
 def test_a_pass_takes_limits_before_it_makes_jobs_so_that_it_cannot_deadlock_with_who_enqueues(
     database: str, pair: tuple[Connection, Connection]
 ) -> None:
-    """The application has the limit that the pass needs, then asks for the key that the pass has in mind."""
     one, other = pair
     one.execute("insert into sched.limits (key, slots) values ('api', 1)")
     schedule = add_schedule(one, policy=Policy(overlap="allow", limit_key="api", key_template="{local_date}"))
     plan_date(one, schedule, NOON)
-    with connect(database) as observer:
-        with one.transaction():
-            enqueue(one, "another")
-            firing = Waiting(other, "select outcome, missed from sched.fire(%s)", (NOON,)).until_blocked(observer)
-            enqueue(one, f"{NOON:%Y-%m-%d}")
-        assert firing.rows() == [("fired", 1)]
+    fire_while_an_application_enqueues(database, one, other)
     assert ledger(one, schedule) == [(NOON, "missed", "key_taken")]
 
 
@@ -252,12 +256,7 @@ def test_a_pass_takes_the_limits_of_what_it_cancels_before_it_makes_jobs(
     fire(one, NOON - 1440 * MINUTE)
     one.execute("update sched.schedule_revisions set limit_key = null")
     plan_date(one, schedule, NOON)
-    with connect(database) as observer:
-        with one.transaction():
-            enqueue(one, "another")
-            firing = Waiting(other, "select outcome, missed from sched.fire(%s)", (NOON,)).until_blocked(observer)
-            enqueue(one, f"{NOON:%Y-%m-%d}")
-        assert firing.rows() == [("fired", 1)]
+    fire_while_an_application_enqueues(database, one, other)
 
 
 def test_a_pass_repeated_schedule_by_schedule_has_all_limits_before_it_makes_jobs(
