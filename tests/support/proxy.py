@@ -77,7 +77,7 @@ class Proxy:
             server.sendall(data)
             return True
 
-        _pump(client, server, forward)
+        _copy(client, server, forward)
 
     def _to_client(self, client: socket.socket, server: socket.socket, answer_lost: threading.Event) -> None:
         def forward(data: bytes) -> bool:
@@ -86,7 +86,7 @@ class Proxy:
             client.sendall(data)
             return True
 
-        _pump(server, client, forward)
+        _copy(server, client, forward)
 
     def _taken_cut(self, data: bytes) -> Cut | None:
         with self._lock:
@@ -97,7 +97,7 @@ class Proxy:
             return when
 
 
-def _pump(source: socket.socket, sink: socket.socket, forward: Callable[[bytes], bool]) -> None:
+def _copy(source: socket.socket, sink: socket.socket, forward: Callable[[bytes], bool]) -> None:
     with contextlib.suppress(OSError):
         while (data := source.recv(65536)) and forward(data):
             pass

@@ -2,7 +2,7 @@
 
 One process, synchronous psycopg in threads (docs/decisions/0005). Each thread has one concern and its own connection:
 
-    pump      claims as many jobs as can start and hands them to executors      pump.py, the thread that calls run
+    main      claims as many jobs as can start and hands them to executors      worker.py, the thread that calls run
     settler   records endings in batches                                        settler.py
     heart     extends leases                                                    heart.py
     watcher   waits for hints, looks every second, reaps                        watcher.py
@@ -12,7 +12,7 @@ They share ``InFlight`` (in_flight.py), the jobs this process holds; dispatcher.
 slot. No transaction is open while a handler runs.
 """
 
-from scheduler.services.worker.pump import Worker
+from scheduler.services.worker.worker import Worker
 from scheduler.services.worker.settings import WorkerResult, WorkerSettings
 
 __all__ = ["Worker", "WorkerResult", "WorkerSettings"]

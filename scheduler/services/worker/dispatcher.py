@@ -1,7 +1,7 @@
 """Starts claimed jobs as slots become free, each where it belongs: on an event loop, in a thread or in a process.
 
 What ended while it waited for a slot, cannot be read or has no handler is not begun: it returns with its ending. Claims
-and settles nothing: see ``pump`` and ``settler``.
+and settles nothing: see ``worker`` and ``settler``.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class InFlight:
 
     def __init__(self, concurrency: int) -> None:
         self.changed = threading.Event()
-        """Set when the pump should look again: a slot was freed, a job settled, a hint came."""
+        """Set when the main loop should look again: a slot was freed, a job settled, a hint came."""
         self.has_ended = threading.Event()
         """Set when the settler should look again."""
         self._concurrency = concurrency

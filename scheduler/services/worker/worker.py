@@ -131,7 +131,7 @@ class Worker:
             threads.callback(done.set)
             settler = self._start("settler", self._settler.run)
             try:
-                self._pump(stop, drain)
+                self._main_loop(stop, drain)
             finally:
                 self._shut_down(abort, settler)
         self._try_last(lambda: self._link.call(lambda connection: remove_worker(connection, self._row.id)))
@@ -141,7 +141,7 @@ class Worker:
         logger.info("worker stopped", extra={"event": "worker_stopped", **known_as, "result": result})
         return result
 
-    def _pump(self, stop: threading.Event, drain: bool) -> None:
+    def _main_loop(self, stop: threading.Event, drain: bool) -> None:
         self._hinted.set()
         while not stop.is_set() and self._failure is None:
             self._in_flight.changed.clear()
