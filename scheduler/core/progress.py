@@ -8,7 +8,7 @@ from typing import NamedTuple
 from scheduler.core.error_text import error_text
 
 NOTE_LIMIT = 200
-"""How many characters of a note are kept; the row of a job should stay small, so that beats stay HOT."""
+"""How many characters of a note are kept; the row of a job should stay small, so that heartbeats stay HOT."""
 
 
 class Progress(NamedTuple):

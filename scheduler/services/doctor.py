@@ -36,7 +36,7 @@ OLD_SNAPSHOT = timedelta(minutes=1)
 QUEUE_USAGE = 0.25
 CALENDARS_AHEAD = timedelta(days=60)
 RECHECK_SECONDS = 2.0
-"""Longer than the reaper's beat, so that what is under way has ended."""
+"""Longer than the reaper's interval, so that what is under way has ended."""
 NAMED = 5
 
 

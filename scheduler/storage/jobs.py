@@ -1,4 +1,4 @@
-"""Claimed jobs between rows and values: claim, beat, settle, hand back, reap, and the row of the worker itself.
+"""Claimed jobs between rows and values: claim, heartbeat, settle, hand back, reap, and the row of the worker itself.
 
 Each function is one statement; on a connection in autocommit that is one short transaction. Jobs are settled in id
 order, so that batches of several workers do not wait for each other in a circle. The rules are in ``sql/functions``.
@@ -43,7 +43,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class HeartbeatAnswer:
     """The answer to a heartbeat for one job: ``extended`` or ``lost``."""
 
     id: int
@@ -124,9 +124,9 @@ def hand_back_jobs(connection: Connection, jobs: Sequence[Job]) -> list[SettleOu
     return [_OUTCOMES[value] for value in fetch_values(connection, "jobs_hand_back", _leases(jobs))]
 
 
-def beat_jobs(
+def extend_leases(
     connection: Connection, jobs: Sequence[Job], lease: timedelta, news: Sequence[Progress | None]
-) -> list[Beat]:
+) -> list[HeartbeatAnswer]:
     """Extend leases by ``lease`` from now, and store what is new about their progress, None where nothing is.
 
     Jobs whose row somebody holds are missing in the answer.
@@ -134,7 +134,7 @@ def beat_jobs(
     fractions = _array_or_none([each and each.fraction for each in news])
     notes = None if fractions is None else [each and each.note for each in news]
     parameters = {**_leases(jobs), "lease": lease, "fractions": fractions, "notes": notes}
-    return fetch(connection, Beat, "jobs_heartbeat", parameters)
+    return fetch(connection, HeartbeatAnswer, "jobs_heartbeat", parameters)
 
 
 def reap_jobs(connection: Connection, by: str) -> ReapResult:

@@ -14,7 +14,7 @@ import pytest
 
 from scheduler.handlers import HandlerRegistry, Job
 from scheduler.services.executors import Execution
-from scheduler.services.worker.heart import Heart
+from scheduler.services.worker.heartbeat import Heartbeat
 from scheduler.services.worker.in_flight import InFlight
 from scheduler.services.worker.settings import WorkerSettings
 from scheduler.storage.database import Database
@@ -105,21 +105,21 @@ def test_beats_with_progress_are_hot_updates(one: Connection) -> None:
 
 
 def under_way(dsn: str, job: Job, extended_at: float = float("inf")) -> Execution:
-    """An execution of this job; its beat is not due, unless ``extended_at`` says so."""
+    """An execution of this job; its heartbeat is not due, unless ``extended_at`` says so."""
     return Execution(job, Database(dsn), extended_at=extended_at, trusted_until=float("inf"))
 
 
 @contextmanager
-def beating(dsn: str, *executions: Execution) -> Iterator[Heart]:
-    """A heart with these in its care, which were claimed in this order."""
+def heartbeat_of(dsn: str, *executions: Execution) -> Iterator[Heartbeat]:
+    """A heartbeat thread with these in its care, which were claimed in this order."""
     in_flight = InFlight(len(executions))
     for execution in executions:
         in_flight.add([execution])
-    heart = Heart(Database(dsn), in_flight, WorkerSettings())
-    yield heart
+    heartbeat = Heartbeat(Database(dsn), in_flight, WorkerSettings())
+    yield heartbeat
     done = threading.Event()
     done.set()
-    heart.run(done)  # ends at once, and closes its connection
+    heartbeat.run(done)  # ends at once, and closes its connection
 
 
 def claimed(connection: Connection) -> Job:
@@ -130,29 +130,29 @@ def claimed(connection: Connection) -> Job:
 
 def test_nothing_is_sent_while_nothing_is_new(database: str, one: Connection) -> None:
     job = claimed(one)
-    beaten = "select heartbeat_at from sched.jobs"
-    with beating(database, under_way(database, job)) as heart:
+    last_heartbeat = "select heartbeat_at from sched.jobs"
+    with heartbeat_of(database, under_way(database, job)) as heartbeat:
         job.progress(0.4, "page 40")
-        heart.report_once()
-        after_news = one.execute(beaten).fetchall()
+        heartbeat.report_once()
+        after_news = one.execute(last_heartbeat).fetchall()
         assert progress(one) == [(0.4, "page 40")]
 
         job.progress(0.4, "page 40")
-        heart.report_once()
-        assert one.execute(beaten).fetchall() == after_news
+        heartbeat.report_once()
+        assert one.execute(last_heartbeat).fetchall() == after_news
 
         job.progress(0.4, "page 41")
-        heart.report_once()
+        heartbeat.report_once()
         assert progress(one) == [(0.4, "page 41")]
-        assert one.execute(beaten).fetchall() > after_news
+        assert one.execute(last_heartbeat).fetchall() > after_news
 
 
-def test_a_beat_takes_progress_along(database: str, one: Connection) -> None:
+def test_a_heartbeat_takes_progress_along(database: str, one: Connection) -> None:
     job = claimed(one)
     execution = under_way(database, job, extended_at=0.0)
-    with beating(database, execution) as heart:
+    with heartbeat_of(database, execution) as heartbeat:
         job.progress(0.25)
-        heart.beat_once()
+        heartbeat.send_once()
     assert progress(one) == [(0.25, None)]
     assert execution.extended_at > 0
 
@@ -160,15 +160,15 @@ def test_a_beat_takes_progress_along(database: str, one: Connection) -> None:
 def test_a_report_after_the_lease_was_lost_stops_the_work_and_is_not_repeated(database: str, one: Connection) -> None:
     job = claimed(one)
     execution = under_way(database, job)
-    with beating(database, execution) as heart:
+    with heartbeat_of(database, execution) as heartbeat:
         expire(one, job.id)
         job.progress(0.5)
-        heart.report_once()
+        heartbeat.report_once()
         assert execution.is_lost and job.cancelled
 
         one.execute("update sched.jobs set lease_expires_at = clock_timestamp() + interval '1 hour'")
         job.progress(0.6)
-        heart.report_once()
+        heartbeat.report_once()
     assert progress(one) == [(None, None)]
 
 
@@ -179,8 +179,8 @@ def test_what_a_lost_attempt_of_ours_is_told_does_not_end_the_next_one(database:
     _, (token,) = claim(one)
     lost = under_way(database, job, extended_at=0.0)
     alive = under_way(database, Job(id=job.id, job_type="x", lease_token=token), extended_at=0.0)
-    with beating(database, lost, alive) as heart:
-        heart.beat_once()
+    with heartbeat_of(database, lost, alive) as heartbeat:
+        heartbeat.send_once()
     assert not alive.is_lost
     assert alive.extended_at > 0
 
@@ -209,9 +209,9 @@ def test_progress_of_every_kind_of_handler_is_seen_while_it_runs(database: str, 
 
 def test_a_note_is_stored_bounded_and_without_secrets(database: str, one: Connection) -> None:
     job = claimed(one)
-    with beating(database, under_way(database, job)) as heart:
+    with heartbeat_of(database, under_way(database, job)) as heartbeat:
         job.progress(0.1, "to postgresql://ann:secret@db/x \0 \ud800 " + "x" * 100_000)
-        heart.report_once()
+        heartbeat.report_once()
     ((_, note),) = progress(one)
     assert note is not None
     assert len(note) <= 200
@@ -220,7 +220,7 @@ def test_a_note_is_stored_bounded_and_without_secrets(database: str, one: Connec
 
 
 def test_a_note_that_the_database_has_no_characters_for_costs_no_lease(server: Cluster) -> None:
-    """The server refuses the text; the beat is repeated without it, and what is said later is stored."""
+    """The server refuses the text; the heartbeat is repeated without it, and what is said later is stored."""
     registry, may_end = HandlerRegistry(), threading.Event()
 
     @registry.handler("speak")
@@ -239,7 +239,9 @@ def test_a_note_that_the_database_has_no_characters_for_costs_no_lease(server: C
                 wait_for_status(dsn, job_id, "running")
                 begun = job_row(dsn, job_id)["lease_expires_at"]
                 wait_for(
-                    lambda: job_row(dsn, job_id)["lease_expires_at"] > begun + timedelta(seconds=3), PATIENCE, "beats"
+                    lambda: job_row(dsn, job_id)["lease_expires_at"] > begun + timedelta(seconds=3),
+                    PATIENCE,
+                    "heartbeats",
                 )
                 may_end.set()
                 wait_for_status(dsn, job_id, "succeeded")

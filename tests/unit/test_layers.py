@@ -194,7 +194,7 @@ def test_a_wrong_import_is_found(importer: str, line: str) -> None:
         ("scheduler.core.occurrences", "from scheduler.core.cron import parse_cron"),
         ("scheduler.storage.jobs", "import psycopg\nimport logging\nfrom scheduler.core import models"),
         ("scheduler.services.tick", "from scheduler.services.loop import Loop\nfrom scheduler.storage import jobs"),
-        ("scheduler.services.worker.worker", "from scheduler.services.worker.heart import Heart"),
+        ("scheduler.services.worker.worker", "from scheduler.services.worker.heartbeat import Heartbeat"),
         ("scheduler.services.worker.worker", "from scheduler.services.executors import shell"),
         ("scheduler.services.executors.shell", "from scheduler.services.executors.python import run"),
         ("scheduler.interfaces.cli.main", "from scheduler.services import tick, worker\nimport typer"),

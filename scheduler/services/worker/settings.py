@@ -45,12 +45,12 @@ class WorkerSettings:
 
     @property
     def trust(self) -> timedelta:
-        """How long after a claim or beat was sent its lease is taken for certain; the database gives ``lease``."""
+        """How long after a claim or heartbeat was sent its lease is taken for certain; the database gives ``lease``."""
         return self.lease * 0.9
 
     @property
-    def beat(self) -> timedelta:
-        """The longest time between two beats of a job."""
+    def heartbeat_interval(self) -> timedelta:
+        """The longest time between two heartbeats of a job."""
         return self.lease / 3
 
 

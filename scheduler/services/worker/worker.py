@@ -27,7 +27,7 @@ from scheduler.services.executors import Execution
 from scheduler.services.loop import Link
 from scheduler.services.worker.dispatcher import Dispatcher
 from scheduler.services.worker.guard import Guard
-from scheduler.services.worker.heart import Heart
+from scheduler.services.worker.heartbeat import Heartbeat
 from scheduler.services.worker.in_flight import InFlight
 from scheduler.services.worker.settings import WorkerResult, WorkerSettings
 from scheduler.services.worker.settler import Settler
@@ -89,7 +89,7 @@ class Worker:
         self._unstarted: list[Execution] = []
         self._link = Link(database, "claim", read_what_is_readable)
         self._settler = Settler(database, self._in_flight, settings.batch, self._ask_when_due)
-        self._heart = Heart(database, self._in_flight, settings)
+        self._heartbeat = Heartbeat(database, self._in_flight, settings)
         self._guard = Guard(self._in_flight)
         self._watcher = Watcher(
             database, self._in_flight, self._row, settings.poll, hint=self._hint, ask_when_due=self._ask_when_due
@@ -123,7 +123,7 @@ class Worker:
         done = threading.Event()
         with ExitStack() as threads:
             for name, target in (
-                ("heart", self._heart.run),
+                ("heartbeat", self._heartbeat.run),
                 ("guard", self._guard.run),
                 ("watcher", self._watcher.run),
             ):
