@@ -15,7 +15,15 @@ import pytest
 
 from tests.support.invariants import violations
 from tests.support.wait import wait_for
-from tests.support.worker_process import WorkerProcess, is_alive, open_gate, prepare, starts, wait_for_start, wardens_of
+from tests.support.worker_process import (
+    WorkerProcess,
+    is_alive,
+    open_gate,
+    prepare,
+    starts,
+    supervisors_of,
+    wait_for_start,
+)
 from tests.support.working import attempts_of, enqueue, job_row, wait_for_status
 
 pytestmark = pytest.mark.acceptance
@@ -136,7 +144,7 @@ def test_the_command_of_a_killed_worker_ends_with_all_it_started(database: str, 
     assert job_row(database, job_id)["status"] == "running"
 
 
-def test_a_warden_that_was_killed_is_replaced_and_told_of_every_command(database: str, tmp_path: Path) -> None:
+def test_a_supervisor_that_was_killed_is_replaced_and_told_of_every_command(database: str, tmp_path: Path) -> None:
     def command(name: str) -> int:
         pid = tmp_path / name
         enqueue(database, "run.shell", run={"shell": f"echo $$ > {pid}.new; mv {pid}.new {pid}; exec sleep 600"})
@@ -145,9 +153,9 @@ def test_a_warden_that_was_killed_is_replaced_and_told_of_every_command(database
 
     with WorkerProcess(database, tmp_path) as worker:
         before = command("first")
-        (warden,) = wait_for(lambda: wardens_of(worker.process.pid), 10, "the warden to be there")
-        os.kill(warden, signal.SIGKILL)
-        wait_for(lambda: not is_alive(warden), 10, "the warden to end")
+        (supervisor,) = wait_for(lambda: supervisors_of(worker.process.pid), 10, "the supervisor to be there")
+        os.kill(supervisor, signal.SIGKILL)
+        wait_for(lambda: not is_alive(supervisor), 10, "the supervisor to end")
         after = command("second")
         worker.signal(signal.SIGKILL)
         worker.wait()

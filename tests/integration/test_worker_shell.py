@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from scheduler.handlers import HandlerRegistry
-from scheduler.services.executors.warden import Warden
+from scheduler.services.executors.supervisor import Supervisor
 from scheduler.services.worker import Worker, WorkerSettings
 from scheduler.storage.database import Database
 from tests.support.wait import wait_for
-from tests.support.worker_process import is_alive, wardens_of
+from tests.support.worker_process import is_alive, supervisors_of
 from tests.support.working import RunningWorker, attempts_of, enqueue, job_row, running_worker, wait_for_status
 
 
@@ -119,31 +119,31 @@ def test_what_a_command_leaves_behind_in_its_group_is_ended(database: str, tmp_p
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_to_the_warden_costs_the_worker_nothing(database: str, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_to_the_supervisor_costs_nothing(database: str, tmp_path: Path, number: signal.Signals) -> None:
     go_on = tmp_path / "go-on"
     with running_worker(database, HandlerRegistry()) as running:
         job_id = enqueue(database, "run.shell", run={"shell": f"until [ -e {go_on} ]; do sleep 0.05; done"})
-        (warden,) = wait_for(lambda: wardens_of(os.getpid()), 10, "the warden to be there")
-        os.kill(warden, number)
+        (supervisor,) = wait_for(lambda: supervisors_of(os.getpid()), 10, "the supervisor to be there")
+        os.kill(supervisor, number)
         if number is signal.SIGKILL:
-            wait_for(lambda: not is_alive(warden), 10, "the warden to end")
+            wait_for(lambda: not is_alive(supervisor), 10, "the supervisor to end")
         go_on.touch()
         wait_for_status(database, job_id, "succeeded")
-        assert is_alive(warden) == (number is signal.SIGTERM)
+        assert is_alive(supervisor) == (number is signal.SIGTERM)
     assert running.result is not None and running.result.succeeded == 1
-    wait_for(lambda: not is_alive(warden), 10, "the warden to end with its worker")
+    wait_for(lambda: not is_alive(supervisor), 10, "the supervisor to end with its worker")
 
 
-def test_a_command_that_its_warden_cannot_be_told_of_is_ended_and_fails(
+def test_a_command_that_its_supervisor_cannot_be_told_of_is_ended_and_fails(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pid = tmp_path / "pid"
 
-    def no_more_processes(warden: Warden, group: int) -> None:
+    def no_more_processes(supervisor: Supervisor, group: int) -> None:
         wait_for(lambda: pid.exists() and pid.read_text(), 10, "the command to run")
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    monkeypatch.setattr(Warden, "watch", no_more_processes)
+    monkeypatch.setattr(Supervisor, "watch", no_more_processes)
     row = run(database, f"echo $$ > {pid}; exec sleep 600")
     assert not is_alive(int(pid.read_text()))
     assert row["last_error"].startswith("the shell that would end the command with its worker does not start: ")

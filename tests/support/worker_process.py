@@ -103,17 +103,17 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-def wardens_of(pid: int) -> list[int]:
-    """The process ids of the wardens among the children of a process that ignore signals already."""
+def supervisors_of(pid: int) -> list[int]:
+    """The process ids of the supervisors among the children of a process that ignore signals already."""
     children = [child for each in Path(f"/proc/{pid}/task").glob("*/children") for child in each.read_text().split()]
-    return [int(child) for child in children if _is_warden(Path("/proc", child))]
+    return [int(child) for child in children if _is_supervisor(Path("/proc", child))]
 
 
-def _is_warden(process: Path) -> bool:
+def _is_supervisor(process: Path) -> bool:
     try:
         status, command = (process / "status").read_text(), (process / "cmdline").read_bytes()
     except OSError:  # it has ended
         return False
     ignored = re.search(r"^SigIgn:\s*([0-9a-f]+)$", status, re.MULTILINE)
     is_ready = ignored is not None and int(ignored[1], 16) & 1 << (signal.SIGTERM - 1)
-    return bool(is_ready) and b"sched-warden" in command
+    return bool(is_ready) and b"sched-supervisor" in command

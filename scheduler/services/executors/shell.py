@@ -3,7 +3,7 @@
 Nothing is spliced into the text: what the job knows arrives in ``SCHED_*`` environment variables, beside an allow-list
 of the worker's own environment and what ``env`` names. A script runs under ``/bin/sh -e``, so that its first failing
 command fails the job. The whole group is ended when the command has ended, at a time-out, and at a cancel: first
-SIGTERM, then SIGKILL. Should the worker be killed, its warden ends the group.
+SIGTERM, then SIGKILL. Should the worker be killed, its supervisor ends the group.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from scheduler.handlers import Job
 from scheduler.services.executors import WorkFailed
-from scheduler.services.executors.warden import Warden
+from scheduler.services.executors.supervisor import Supervisor
 
 OUTPUT_LIMIT = 64 * 1024
 ERROR_LINES_LIMIT = 4000
@@ -38,7 +38,7 @@ class ShellRunner:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
-        self._warden = Warden()
+        self._supervisor = Supervisor()
         self.patience = TERMINATE_SECONDS
         """Seconds between SIGTERM and SIGKILL; a worker that must stop at once sets it to zero."""
 
@@ -55,7 +55,7 @@ class ShellRunner:
                 await _exited(process)
         finally:
             await _end_group(process, self.patience)
-            self._warden.forget(process.pid)
+            self._supervisor.forget(process.pid)
             code = process.wait()
             stdout.finish()
             stderr.finish()
@@ -66,11 +66,11 @@ class ShellRunner:
 
     def close(self) -> None:
         """No more commands will be run."""
-        self._warden.close()
+        self._supervisor.close()
 
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
         try:
-            self._warden.watch(process.pid)
+            self._supervisor.watch(process.pid)
         except OSError as error:
             raise WorkFailed(f"the shell that would end the command with its worker does not start: {error}") from error
 

@@ -23,7 +23,7 @@ for group in $groups; do kill -s KILL -- "-$group"; done
 """
 
 
-class Warden:
+class Supervisor:
     """The shell, started with the first group. Used by one thread, but for ``close``.
 
     Should somebody kill it, the next group starts another one, which is told of all that run.
@@ -56,7 +56,7 @@ class Warden:
 
     def _started(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            ["/bin/sh", "-c", SCRIPT, "sched-warden"],
+            ["/bin/sh", "-c", SCRIPT, "sched-supervisor"],
             stdin=subprocess.PIPE,
             bufsize=0,  # nothing is left to be written when it is closed
             stdout=subprocess.DEVNULL,
