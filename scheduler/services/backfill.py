@@ -21,15 +21,15 @@ from scheduler.core.models import OccurrenceState
 from scheduler.errors import ConfigError, NotFound
 from scheduler.services.collector import collector_paused
 from scheduler.storage.backfills import (
+    BackfillOutcome,
     BackfillRow,
     NewBackfill,
-    Steered,
+    act_on_backfill,
     begin_backfill,
     complete_backfill,
     fill_dates,
     list_backfills,
     packed_dates,
-    steer_backfill,
     usual_duration,
 )
 from scheduler.storage.database import Connection, transaction
@@ -149,17 +149,19 @@ def show_backfill(connection: Connection, backfill_id: int) -> BackfillRow:
     return found[0]
 
 
-def steer(connection: Connection, backfill_id: int, action: str, *, actor: str, reason: str | None = None) -> Steered:
+def change_backfill(
+    connection: Connection, backfill_id: int, action: str, *, actor: str, reason: str | None = None
+) -> BackfillOutcome:
     """Pause, resume or cancel: jobs that have not started are held, released or cancelled; running ones go on.
 
     Raises NotFound, and ConfigError when the action does not apply to the status the backfill has.
     """
     before = show_backfill(connection, backfill_id)
     with transaction(connection):
-        steered = steer_backfill(connection, backfill_id, action, actor, reason)
-    if steered.outcome == before.status:
+        result = act_on_backfill(connection, backfill_id, action, actor, reason)
+    if result.outcome == before.status:
         raise ConfigError(f"backfill {backfill_id} is {before.status}: there is nothing to {action}")
-    return steered
+    return result
 
 
 def _recorded(gaps: Sequence[Gap], request: BackfillRequest) -> NewBackfill:

@@ -1,7 +1,7 @@
 """What people do to jobs and schedules by hand: retry, replay, pause, resume, trigger, waive, find a date.
 
 Each is one call of a function of the database in a transaction of its own, which records who and why; many jobs are
-steered in several. Nothing here changes how dates are decided.
+acted on in several. Nothing here changes how dates are decided.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from datetime import date, datetime
 
 from scheduler.core.date_search import matching_dates, nearest_dates, shown_dates, shown_moment
 from scheduler.core.history import Expected, History
-from scheduler.core.steering import JobSelection
+from scheduler.core.jobs.actions import JobSelection
 from scheduler.errors import ConfigError, NotFound
 from scheduler.storage import operating
 from scheduler.storage.backfills import waive_date as storage_waive
 from scheduler.storage.database import Connection, transaction
 from scheduler.storage.ledger import find_row
-from scheduler.storage.operating import By, MatchingJob, Steered, Triggered
+from scheduler.storage.operating import ActionOutcome, By, MatchingJob, Triggered
 from scheduler.storage.schedules import DefinitionCache, all_schedules, histories, meet_tzdata, schedule_ids
 
 CANDIDATES_SHOWN = 5
 BATCH = 500
-"""How many jobs one transaction steers."""
+"""How many jobs one transaction acts on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,19 +37,19 @@ class Waived:
     outcome: str
 
 
-def steer_jobs(connection: Connection, action: str, ids: Sequence[int], by: By) -> list[Steered]:
-    """Do one of ``core.steering.ACTIONS`` to these jobs, ``BATCH`` in a transaction; what became of each.
+def act_on_jobs(connection: Connection, action: str, ids: Sequence[int], by: By) -> list[ActionOutcome]:
+    """Do one of ``core.jobs.actions.ACTIONS`` to these jobs, ``BATCH`` in a transaction; what became of each.
 
     Raises NotFound, before anything is changed, if one of them does not exist.
     """
     wanted = list(dict.fromkeys(ids))
     for job_id in operating.unknown_jobs(connection, wanted):
         raise NotFound(f'there is no job {job_id}; "sched jobs list" shows them')
-    steered: list[Steered] = []
+    results: list[ActionOutcome] = []
     for start in range(0, len(wanted), BATCH):
         with transaction(connection):
-            steered += operating.steer(connection, action, wanted[start : start + BATCH], by)
-    return steered
+            results += operating.act_on_jobs(connection, action, wanted[start : start + BATCH], by)
+    return results
 
 
 def count_matching(connection: Connection, selection: JobSelection) -> Counter[tuple[str, str]]:
@@ -57,7 +57,7 @@ def count_matching(connection: Connection, selection: JobSelection) -> Counter[t
     return Counter((job.status, job.job_type) for page in _pages(connection, selection) for job in page)
 
 
-def steer_matching(
+def act_on_matching(
     connection: Connection, action: str, selection: JobSelection, by: By, done: Callable[[int], object]
 ) -> Counter[str]:
     """Do an action to the jobs that a selection means, the oldest first; how many came to which outcome.
@@ -69,8 +69,8 @@ def steer_matching(
     outcomes: Counter[str] = Counter()
     for page in _pages(connection, selection):
         with transaction(connection):
-            steered = operating.steer(connection, action, [job.id for job in page], by)
-        outcomes.update(each.outcome for each in steered)
+            results = operating.act_on_jobs(connection, action, [job.id for job in page], by)
+        outcomes.update(each.outcome for each in results)
         done(outcomes.total())
     return outcomes
 

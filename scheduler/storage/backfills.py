@@ -59,7 +59,7 @@ class NewBackfill:
 
 
 @dataclass(frozen=True, slots=True)
-class Steered:
+class BackfillOutcome:
     """The status of a backfill after pausing, resuming or cancelling it, and how many jobs that concerned."""
 
     outcome: str
@@ -131,12 +131,17 @@ def list_backfills(connection: Connection, *, backfill_id: int | None = None, li
     return fetch(connection, BackfillRow, "backfills_list", {"id": backfill_id, "limit": limit})
 
 
-def steer_backfill(connection: Connection, backfill_id: int, action: str, actor: str, reason: str | None) -> Steered:
+def act_on_backfill(
+    connection: Connection, backfill_id: int, action: str, actor: str, reason: str | None
+) -> BackfillOutcome:
     """``pause``, ``resume`` or ``cancel``; outcome ``not_found``, else the status it now has."""
-    (steered,) = fetch(
-        connection, Steered, "backfills_steer", {"id": backfill_id, "action": action, "actor": actor, "reason": reason}
+    (result,) = fetch(
+        connection,
+        BackfillOutcome,
+        "backfills_act",
+        {"id": backfill_id, "action": action, "actor": actor, "reason": reason},
     )
-    return steered
+    return result
 
 
 def usual_duration(connection: Connection, schedule_id: int) -> timedelta | None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from psycopg import errors as pg
 
+from scheduler.core.jobs.actions import JobSelection
 from scheduler.core.new_job import Enqueued
-from scheduler.core.steering import JobSelection
 from scheduler.errors import ConfigError, StorageError
 from scheduler.storage.database import Connection
 from scheduler.storage.queries import fetch, fetch_value, fetch_values
@@ -34,7 +34,7 @@ class Triggered:
 
 
 @dataclass(frozen=True, slots=True)
-class Steered:
+class ActionOutcome:
     """What became of a job: an outcome of the action, or its unchanged state; and the new job of a replay."""
 
     id: int
@@ -51,13 +51,13 @@ class MatchingJob:
     job_type: str
 
 
-def steer(connection: Connection, action: str, ids: Sequence[int], by: By) -> list[Steered]:
-    """Do one of ``core.steering.ACTIONS`` to these jobs; what became of each, in their order.
+def act_on_jobs(connection: Connection, action: str, ids: Sequence[int], by: By) -> list[ActionOutcome]:
+    """Do one of ``core.jobs.actions.ACTIONS`` to these jobs; what became of each, in their order.
 
     Locks the keys of all of them, then the jobs, until the end of the transaction: give it a few hundred at most.
     """
     parameters = {"action": action, "ids": list(ids), "actor": by.actor, "reason": by.reason}
-    return fetch(connection, Steered, "operate_steer", parameters)
+    return fetch(connection, ActionOutcome, "operate_act", parameters)
 
 
 def unknown_jobs(connection: Connection, ids: Sequence[int]) -> list[int]:

@@ -1,4 +1,4 @@
--- Backfill: fill gaps with jobs, and steer what was filled. A backfill is a row of sched.backfills.
+-- Backfill: fill gaps with jobs; pause, resume and cancel what was filled. A backfill is a row of sched.backfills.
 
 -- The dates of a slice beside their rows, and why one cannot be filled (reason, else null): `already`, `unfinished` (a
 -- job of that date still runs or waits) or `key_taken`. Rules are the revisions among them. Changes nothing. What would
@@ -247,7 +247,7 @@ $$;
 
 -- Pause, resume or cancel a backfill (p_action): jobs that have not started are held, released or cancelled; running
 -- ones go on. Outcome: the new status, the unchanged one when the action does not apply, or `not_found`.
-create or replace function sched.steer_backfill(p_id bigint, p_action text, p_actor text, p_reason text default null)
+create or replace function sched.act_on_backfill(p_id bigint, p_action text, p_actor text, p_reason text default null)
 returns table (outcome text, jobs integer)
 language plpgsql volatile as $$
 declare

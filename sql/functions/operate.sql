@@ -1,7 +1,7 @@
 -- What people do to jobs and schedules. Each records who and why in events, and returns what became of it.
 
 -- What an action does with a job in this status: its outcome; null when it leaves the job alone.
-create or replace function sched.steering(p_action text, p_status text) returns text
+create or replace function sched.action_outcome(p_action text, p_status text) returns text
 language sql immutable parallel safe as $$
   select case
     when p_action = 'retry' and p_status in ('dead', 'cancelled', 'held') then 'retried'
@@ -14,8 +14,8 @@ language sql immutable parallel safe as $$
 $$;
 
 -- Do to these jobs what a person asks for: retry, hold, release, cancel or replay. Returns a row per job: the outcome,
--- as sched.steering says; else its unchanged status, or `not_found`; and the new job of a replay. Jobs that were changed
--- get an event. Admission comes last, once for all. Lock order: limits by key, then jobs by id.
+-- as sched.action_outcome says; else its unchanged status, or `not_found`; and the new job of a replay. Jobs that were
+-- changed get an event. Admission comes last, once for all. Lock order: limits by key, then jobs by id.
 create or replace function sched.steer(p_action text, p_ids bigint[], p_actor text, p_reason text default null)
 returns table (id bigint, outcome text, replay_id bigint)
 language plpgsql volatile as $$
@@ -28,7 +28,7 @@ declare
 begin
   select array_agg(j.id order by j.id), array_agg(j.status order by j.id) into v_ids, v_was
   from sched.jobs j
-  where j.id = any (p_ids) and sched.steering(p_action, j.status) is not null;
+  where j.id = any (p_ids) and sched.action_outcome(p_action, j.status) is not null;
   case
     when v_ids is null then null;
     when p_action in ('retry', 'release') then perform sched.requeue(v_ids);
@@ -42,13 +42,13 @@ begin
          j.schedule_id, j.logical_date, j.id, p_actor, p_reason,
          jsonb_strip_nulls(jsonb_build_object('was', s.was, 'replay', s.replay_id))
   from unnest(v_ids, v_was, v_replays) as s (id, was, replay_id)
-  cross join lateral (select sched.steering(p_action, s.was) as outcome) o
+  cross join lateral (select sched.action_outcome(p_action, s.was) as outcome) o
   join sched.jobs j on j.id = s.id
   order by j.id;
 
   perform sched.admit(v_keys);
   return query
-  select e.id, coalesce(sched.steering(p_action, s.was), j.status, 'not_found'), s.replay_id
+  select e.id, coalesce(sched.action_outcome(p_action, s.was), j.status, 'not_found'), s.replay_id
   from unnest(p_ids) with ordinality as e (id, place)
   left join unnest(v_ids, v_was, v_replays) as s (id, was, replay_id) on s.id = e.id
   left join sched.jobs j on j.id = e.id

@@ -33,9 +33,9 @@ where %(id)s::bigint is null or b.id = %(id)s::bigint
 order by b.id desc
 limit %(limit)s::integer;
 
--- name: backfills_steer
+-- name: backfills_act
 select s.outcome, s.jobs
-from sched.steer_backfill(%(id)s::bigint, %(action)s::text, %(actor)s::text, %(reason)s::text) s;
+from sched.act_on_backfill(%(id)s::bigint, %(action)s::text, %(actor)s::text, %(reason)s::text) s;
 
 -- name: jobs_usual_duration
 -- How long a job of this schedule usually runs: the median of its last 50 successes. Index: jobs_occurrence.

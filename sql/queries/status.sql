@@ -97,7 +97,7 @@ where s.name = any (%(names)s::text[])
 group by s.name
 order by s.name;
 
--- name: operate_steer
+-- name: operate_act
 -- Retry, hold, release, cancel or replay jobs; one row per job, in the order given: see sched.steer.
 select s.id, s.outcome, s.replay_id
 from sched.steer(%(action)s::text, %(ids)s::bigint[], %(actor)s::text, %(reason)s::text) s;

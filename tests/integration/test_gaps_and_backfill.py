@@ -14,7 +14,7 @@ from scheduler.core.history import History
 from scheduler.core.models import Cron, Definition, DefinitionSet, Every, Timing
 from scheduler.errors import ConfigError, NotFound, StorageError
 from scheduler.services.apply import apply_definitions
-from scheduler.services.backfill import BackfillRequest, BackfillResult, fill_gaps, show_backfill, steer
+from scheduler.services.backfill import BackfillRequest, BackfillResult, change_backfill, fill_gaps, show_backfill
 from scheduler.services.gaps import GapReport, GapRequest, find_gaps
 from scheduler.services.planner import Planner
 from scheduler.services.tick import Ticker
@@ -251,13 +251,13 @@ def test_a_backfill_is_paused_resumed_and_cancelled(db: Connection) -> None:
     backfill = fill(db, gaps(db)).id
     assert backfill is not None
     total = count(db, "select count(*) from sched.jobs")
-    assert steer(db, backfill, "pause", actor="t").jobs == total
+    assert change_backfill(db, backfill, "pause", actor="t").jobs == total
     assert count(db, "select count(*) from sched.jobs where status = 'held'") == total
     with pytest.raises(ConfigError, match="is paused: there is nothing to pause"):
-        steer(db, backfill, "pause", actor="t")
-    assert steer(db, backfill, "resume", actor="t").jobs == total
+        change_backfill(db, backfill, "pause", actor="t")
+    assert change_backfill(db, backfill, "resume", actor="t").jobs == total
     assert count(db, "select count(*) from sched.jobs where status = 'pending'") == 1
-    assert steer(db, backfill, "cancel", actor="t").outcome == "cancelled"
+    assert change_backfill(db, backfill, "cancel", actor="t").outcome == "cancelled"
     assert show_backfill(db, backfill).jobs == {"cancelled": total}
     assert violations(db) == {}
 
@@ -265,11 +265,11 @@ def test_a_backfill_is_paused_resumed_and_cancelled(db: Connection) -> None:
 def test_a_job_cancelled_by_hand_while_its_backfill_is_resumed_stays_cancelled(database: str, db: Connection) -> None:
     backfill = fill(db, gaps(db), is_overlap_allowed=True).id
     assert backfill is not None
-    total = steer(db, backfill, "pause", actor="t").jobs
+    total = change_backfill(db, backfill, "pause", actor="t").jobs
     job = count(db, "select max(id) from sched.jobs")
     with connect(database, autocommit=False) as person, connect(database) as other:
         person.execute("select sched.cancel(%s, 'person')", (job,))
-        resuming = Waiting(other, "select jobs from sched.steer_backfill(%s, 'resume', 't')", (backfill,))
+        resuming = Waiting(other, "select jobs from sched.act_on_backfill(%s, 'resume', 't')", (backfill,))
         resuming.until_blocked(db)
         person.commit()
         assert resuming.rows() == [(total - 1,)]
@@ -497,7 +497,7 @@ def test_what_a_backfill_filled_after_it_was_paused_is_durable_when_it_says_so(
 
     def on_progress(done: int, of: int) -> None:
         if done == 5:
-            steer(db, count(db, "select max(id) from sched.backfills"), "pause", actor="t")
+            change_backfill(db, count(db, "select max(id) from sched.backfills"), "pause", actor="t")
         elif done == of:
             written.extend(row[0] for row in db.execute("select pg_current_wal_insert_lsn()::text").fetchall())
 
@@ -526,7 +526,7 @@ def test_a_backfill_that_somebody_cancels_while_it_fills_says_so(
 
     def on_progress(done: int, of: int) -> None:
         if done == 5:
-            steer(db, count(db, "select max(id) from sched.backfills"), "cancel", actor="t")
+            change_backfill(db, count(db, "select max(id) from sched.backfills"), "cancel", actor="t")
 
     with pytest.raises(StorageError, match=r"^the database refuses this: backfill 1 was cancelled$"):
         fill_gaps(db, report.gaps, report.settled, BackfillRequest(actor="tester", since="x"), on_progress)

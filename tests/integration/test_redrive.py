@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from scheduler.core.jobs.actions import ACTIONS, JobSelection
 from scheduler.core.models import JobStatus
-from scheduler.core.steering import ACTIONS, JobSelection
 from scheduler.errors import NotFound
-from scheduler.services.operate import BATCH, count_matching, steer_jobs, steer_matching
+from scheduler.services.operate import BATCH, act_on_jobs, act_on_matching, count_matching
 from scheduler.storage import operating
 from scheduler.storage.database import Connection
 from scheduler.storage.operating import By
@@ -25,7 +25,7 @@ from tests.support.leases import COMPLETE, add, claim, complete, set_limit, stat
 
 BY = By(actor="anna", reason="test")
 DEAD = (JobStatus.DEAD,)
-STEER = "select id, outcome from sched.steer(%s, %s, 'anna')"
+ACT = "select id, outcome from sched.steer(%s, %s, 'anna')"
 EVENTS = "select kind, actor, reason, details from sched.events where job_id = %s order by id"
 
 
@@ -61,13 +61,13 @@ def add_dead(db: Connection, count: int, limit_key: str | None = None, queue: st
 
 def redrive(db: Connection, action: str = "retry", **filters: Any) -> Counter[str]:
     selection = JobSelection(**{"statuses": ACTIONS[action].usual, **filters})
-    return steer_matching(db, action, selection, BY, lambda done: None)
+    return act_on_matching(db, action, selection, BY, lambda done: None)
 
 
 def test_sql_and_code_name_the_same_states_for_each_action(db: Connection) -> None:
     for name, action in ACTIONS.items():
         told = {
-            status: db.execute("select sched.steering(%s, %s)", (name, status.value)).fetchone()[0]  # type: ignore[index]
+            status: db.execute("select sched.action_outcome(%s, %s)", (name, status.value)).fetchone()[0]  # type: ignore[index]
             for status in JobStatus
         }
         assert {status for status, outcome in told.items() if outcome} == set(action.works_on), name
@@ -80,7 +80,7 @@ def test_jobs_of_one_call_are_judged_each_for_itself_and_admitted_once(db: Conne
     ids = add(db, 4, "two")
     kill(db, ids[:3])
     assert statuses(db) == ["dead", "dead", "dead", "waiting"]
-    rows = db.execute(STEER, ("retry", [ids[2], ids[0], ids[3], 10**6])).fetchall()
+    rows = db.execute(ACT, ("retry", [ids[2], ids[0], ids[3], 10**6])).fetchall()
     assert rows == [(ids[2], "retried"), (ids[0], "retried"), (ids[3], "waiting"), (10**6, "not_found")]
     assert statuses(db) == ["pending", "dead", "pending", "waiting"]
 
@@ -95,7 +95,7 @@ def test_the_filter_means_every_part_of_it(db: Connection) -> None:
     db.execute("update sched.jobs set queue = 'mail', job_type = 'mail.send' where id = %s", (mail,))
     kill(db, [of_schedule, plain, mail], "connection timeout: 100% of it", died_at)
     kill(db, [early], "no such_file", died_at - timedelta(days=1))
-    steer_jobs(db, "hold", [held], BY)
+    act_on_jobs(db, "hold", [held], BY)
 
     def meant(statuses: tuple[JobStatus, ...] = DEAD, **filters: Any) -> list[int]:
         selection = JobSelection(statuses=statuses, **filters)
@@ -140,7 +140,7 @@ def test_a_job_that_changes_before_its_batch_comes_is_judged_as_it_is_then(db: C
             other.execute("select sched.retry(%s, 'ben')", (last,))
 
     selection = JobSelection(statuses=DEAD)
-    assert steer_matching(db, "retry", selection, BY, meanwhile) == {"retried": BATCH}
+    assert act_on_matching(db, "retry", selection, BY, meanwhile) == {"retried": BATCH}
     assert db.execute(EVENTS, (last,)).fetchall() == [("job_retried", "ben", None, {"was": "dead"})]
 
 
@@ -172,7 +172,7 @@ def test_redriving_ten_thousand_behind_a_limit_keeps_its_slots_while_others_work
     worker = threading.Thread(target=guarded)
     worker.start()
     steps: list[int] = []
-    outcomes = steer_matching(db, "retry", JobSelection(statuses=DEAD), BY, steps.append)
+    outcomes = act_on_matching(db, "retry", JobSelection(statuses=DEAD), BY, steps.append)
     is_over.set()
     worker.join(60)
     assert (errors, worker.is_alive()) == ([], False)
@@ -191,7 +191,7 @@ def test_a_redrive_beside_a_settlement_waits_for_it_and_gets_the_slot(db: Connec
     assert ids == [running]
     with db.transaction():
         assert complete(db, ids, tokens) == ["settled"]
-        redriven = Waiting(other, STEER, ("retry", [dead])).until_blocked(db)
+        redriven = Waiting(other, ACT, ("retry", [dead])).until_blocked(db)
     assert redriven.rows() == [(dead, "retried")]
     assert statuses(db) == ["pending", "succeeded"]
 
@@ -203,7 +203,7 @@ def test_a_settlement_beside_a_redrive_waits_for_it_and_gives_its_slot_on(db: Co
     db.execute("select sched.admit(array['one'])")
     ids, tokens = claim(db)
     with db.transaction():
-        assert db.execute(STEER, ("retry", [dead])).fetchall() == [(dead, "retried")]
+        assert db.execute(ACT, ("retry", [dead])).fetchall() == [(dead, "retried")]
         settled = Waiting(other, COMPLETE, (ids, tokens, None)).until_blocked(db)
         assert statuses(db) == ["waiting", "running"]
     assert settled.rows() == [("settled",)]
@@ -214,17 +214,17 @@ def test_two_redrives_of_the_same_jobs_retry_each_once(db: Connection, other: Co
     ids = add(db, 3)
     kill(db, ids)
     with db.transaction():
-        db.execute(STEER, ("retry", ids[:2]))
-        second = Waiting(other, STEER, ("retry", ids[::-1])).until_blocked(db)
+        db.execute(ACT, ("retry", ids[:2]))
+        second = Waiting(other, ACT, ("retry", ids[::-1])).until_blocked(db)
     assert second.rows() == [(ids[2], "retried"), (ids[1], "pending"), (ids[0], "pending")]
     assert db.execute("select count(*) from sched.events where kind = 'job_retried'").fetchone() == (3,)
 
 
 def replayed(db: Connection, job_id: int) -> dict[str, Any]:
     """The row of the job that a replay of this one makes."""
-    (steered,) = steer_jobs(db, "replay", [job_id], BY)
-    assert steered.outcome == "replayed"
-    row = db.execute("select to_jsonb(j) from sched.jobs j where id = %s", (steered.replay_id,)).fetchone()
+    (replayed,) = act_on_jobs(db, "replay", [job_id], BY)
+    assert replayed.outcome == "replayed"
+    row = db.execute("select to_jsonb(j) from sched.jobs j where id = %s", (replayed.replay_id,)).fetchone()
     assert row is not None
     return dict(row[0])
 
@@ -288,10 +288,10 @@ def test_a_replay_of_a_date_has_its_data_interval_and_no_date_and_waits_for_its_
 
 def test_what_has_not_ended_is_not_replayed(db: Connection) -> None:
     waits, runs = add(db, 2)
-    steer_jobs(db, "hold", [waits], BY)
+    act_on_jobs(db, "hold", [waits], BY)
     claim(db)
-    steered = steer_jobs(db, "replay", [waits, runs], BY)
-    assert [(each.outcome, each.replay_id) for each in steered] == [("held", None), ("running", None)]
+    results = act_on_jobs(db, "replay", [waits, runs], BY)
+    assert [(each.outcome, each.replay_id) for each in results] == [("held", None), ("running", None)]
     assert statuses(db) == ["held", "running"]
 
 

@@ -1,4 +1,4 @@
-"""``sched backfill list``, ``show``, ``pause``, ``resume`` and ``cancel``: what was asked for, and steering it."""
+"""``sched backfill list``, ``show``, ``pause``, ``resume`` and ``cancel``: what was asked for, and what came of it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def pause(
     \b
       sched backfill pause 3 --reason "source is slow"
     """
-    _steer(context, backfill, "pause", reason, dsn, as_json)
+    _act(context, backfill, "pause", reason, dsn, as_json)
 
 
 @app.command("resume")
@@ -103,7 +103,7 @@ def resume(
     \b
       sched backfill resume 3
     """
-    _steer(context, backfill, "resume", reason, dsn, as_json)
+    _act(context, backfill, "resume", reason, dsn, as_json)
 
 
 @app.command("cancel")
@@ -115,22 +115,22 @@ def cancel(
     \b
       sched backfill cancel 3 --reason "wrong range"
     """
-    _steer(context, backfill, "cancel", reason, dsn, as_json)
+    _act(context, backfill, "cancel", reason, dsn, as_json)
 
 
-def _steer(
+def _act(
     context: typer.Context, backfill: int, action: str, reason: str | None, dsn: str | None, as_json: bool
 ) -> None:
-    from scheduler.services.backfill import steer
+    from scheduler.services.backfill import change_backfill
 
     whole(backfill, "ID", 1, LARGEST_ID)
     asked = by(context, dsn, reason)
     with connected(context, dsn) as connection:
-        steered = steer(connection, backfill, action, actor=asked.actor, reason=asked.reason)
+        result = change_backfill(connection, backfill, action, actor=asked.actor, reason=asked.reason)
     if as_json:
-        print_json({"backfill": backfill, "status": steered.outcome, "jobs": steered.jobs})
+        print_json({"backfill": backfill, "status": result.outcome, "jobs": result.jobs})
     else:
-        print_line(f"backfill {backfill}: {steered.outcome}, {counted(steered.jobs, 'job')} concerned")
+        print_line(f"backfill {backfill}: {result.outcome}, {counted(result.jobs, 'job')} concerned")
 
 
 def _watch(connection: Connection, backfill: int) -> BackfillRow:

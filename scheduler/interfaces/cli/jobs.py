@@ -1,4 +1,4 @@
-"""Commands about jobs: enqueue, list, show; ``jobs_steering`` adds those that change jobs."""
+"""Commands about jobs: enqueue, list, show; ``job_actions`` adds those that change jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from scheduler.core.models import PRIORITIES
 from scheduler.core.progress import describe_progress
 from scheduler.errors import NotFound
-from scheduler.interfaces.cli import jobs_steering
+from scheduler.interfaces.cli import job_actions
 from scheduler.interfaces.cli.options import (
     LARGEST_ID,
     Dsn,
@@ -29,7 +29,7 @@ from scheduler.interfaces.cli.session import connected
 
 app = typer.Typer(rich_markup_mode=None)
 jobs = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Look at jobs and make them run again.")
-jobs.add_typer(jobs_steering.app)
+jobs.add_typer(job_actions.app)
 
 LIST_LIMIT = 100_000
 ERROR_SHOWN = 60

@@ -1,6 +1,6 @@
 """What people do to jobs: the actions, the states each of them works on, and how jobs are picked for one.
 
-The rules themselves are in SQL, in ``sched.steering``; a test holds the two equal.
+The rules themselves are in SQL, in ``sched.action_outcome``; a test holds the two equal.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from scheduler.services.operate import resume_schedule, steer_jobs
+from scheduler.services.operate import act_on_jobs, resume_schedule
 from scheduler.storage.database import Connection
 from scheduler.storage.operating import By
 from tests.support.build import MINUTE, NOON, Policy, add_schedule, claim_all, fire, jobs, plan_dates
@@ -30,9 +30,9 @@ def three_queued(db: Connection, **policy: object) -> list[int]:
     return [row[0] for row in jobs(db, "id")]
 
 
-def steer(db: Connection, action: str, ids: list[int], by: By) -> dict[int, str]:
+def outcomes_of(db: Connection, action: str, ids: list[int], by: By) -> dict[int, str]:
     """The outcome of an action for each job."""
-    return {each.id: each.outcome for each in steer_jobs(db, action, ids, by)}
+    return {each.id: each.outcome for each in act_on_jobs(db, action, ids, by)}
 
 
 def statuses(db: Connection) -> list[str]:
@@ -41,44 +41,44 @@ def statuses(db: Connection) -> list[str]:
 
 def test_holding_the_job_in_line_lets_the_next_one_in(db: Connection) -> None:
     first, *_ = three_queued(db)
-    assert steer(db, "hold", [first], BY) == {first: "held"}
+    assert outcomes_of(db, "hold", [first], BY) == {first: "held"}
     assert statuses(db) == ["held", "pending", "waiting"]
-    assert steer(db, "release", [first], BY) == {first: "released"}
+    assert outcomes_of(db, "release", [first], BY) == {first: "released"}
     assert statuses(db) == ["waiting", "pending", "waiting"]
-    assert steer(db, "release", [first], BY) == {first: "waiting"}
+    assert outcomes_of(db, "release", [first], BY) == {first: "waiting"}
 
 
 def test_cancelling_frees_the_slot_and_ends_the_job(db: Connection) -> None:
     first, *_ = three_queued(db)
-    assert steer(db, "cancel", [first], BY) == {first: "cancelled"}
+    assert outcomes_of(db, "cancel", [first], BY) == {first: "cancelled"}
     assert statuses(db) == ["cancelled", "pending", "waiting"]
-    assert steer(db, "cancel", [first], BY) == {first: "cancelled"}
+    assert outcomes_of(db, "cancel", [first], BY) == {first: "cancelled"}
     assert db.execute("select kind, actor, reason from sched.events").fetchall() == [("job_cancelled", "anna", "test")]
 
 
 def test_a_running_job_is_asked_to_stop_and_told_at_its_heartbeat(db: Connection) -> None:
     three_queued(db)
     ((job_id, token),) = claim_all(db)
-    assert steer(db, "hold", [job_id], BY) == {job_id: "running"}
-    assert steer(db, "cancel", [job_id], BY) == {job_id: "asked"}
+    assert outcomes_of(db, "hold", [job_id], BY) == {job_id: "running"}
+    assert outcomes_of(db, "cancel", [job_id], BY) == {job_id: "asked"}
     beat = "select outcome, is_cancel_requested from sched.heartbeat(array[%s]::bigint[], array[%s]::uuid[], '15 s')"
     assert db.execute(beat, (job_id, token)).fetchall() == [("extended", True)]
 
 
 def test_a_cancelled_job_runs_again_when_it_is_retried(db: Connection) -> None:
     first, *_ = three_queued(db)
-    steer_jobs(db, "cancel", [first], BY)
-    assert steer(db, "retry", [first], BY) == {first: "retried"}
+    act_on_jobs(db, "cancel", [first], BY)
+    assert outcomes_of(db, "retry", [first], BY) == {first: "retried"}
     assert statuses(db) == ["waiting", "pending", "waiting"]
 
 
 def test_resuming_releases_what_a_final_failure_put_on_hold_and_nothing_else(db: Connection) -> None:
     _, second, third = three_queued(db, on_final_failure="pause", max_attempts=1)
-    steer_jobs(db, "hold", [third], BY)
+    act_on_jobs(db, "hold", [third], BY)
     ((job_id, token),) = claim_all(db)
     fail = "select * from sched.fail(array[%s]::bigint[], array[%s]::uuid[], array['failed'], array['broken'])"
     db.execute(fail, (job_id, token))
     assert statuses(db) == ["dead", "held", "held"]
     assert resume_schedule(db, "s", BY) == "resumed"
     assert statuses(db) == ["dead", "pending", "held"]
-    assert steer(db, "release", [second], BY) == {second: "pending"}
+    assert outcomes_of(db, "release", [second], BY) == {second: "pending"}

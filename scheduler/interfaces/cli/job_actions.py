@@ -1,6 +1,6 @@
 """``sched jobs retry, replay, hold, release, cancel``: one shape for all, by number or by filter.
 
-What an action means is in ``core.steering``; the five commands are made from it.
+What an action means is in ``core.jobs.actions``; the five commands are made from it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from scheduler.core.jobs.actions import ACTIONS, JobSelection
 from scheduler.core.models import FINAL_STATUSES, JobStatus
-from scheduler.core.steering import ACTIONS, JobSelection
 from scheduler.errors import ConfigError
 from scheduler.interfaces.cli.options import (
     LARGEST_ID,
@@ -31,7 +31,7 @@ from scheduler.interfaces.cli.session import by, connected
 
 if TYPE_CHECKING:
     from scheduler.storage.database import Connection
-    from scheduler.storage.operating import By, Steered
+    from scheduler.storage.operating import ActionOutcome, By
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -224,9 +224,9 @@ def _add_command(action: str) -> None:
         actor = by(context, dsn, reason)
         with connected(context, dsn) as connection:
             if selection is None:
-                _steer_ids(connection, action, ids or [], actor, as_json=as_json)
+                _act_on_ids(connection, action, ids or [], actor, as_json=as_json)
             else:
-                _steer_selection(connection, action, selection, actor, dry_run=dry_run, yes=yes, as_json=as_json)
+                _act_on_selection(connection, action, selection, actor, dry_run=dry_run, yes=yes, as_json=as_json)
 
     signature = inspect.signature(command, eval_str=True)
     if FINAL_STATUSES.isdisjoint(ACTIONS[action].works_on):
@@ -251,36 +251,36 @@ def _require_ids_or_filter(action: str, ids: Sequence[int], wanted: Filter, *, i
         )
 
 
-def _steer_ids(connection: Connection, action: str, ids: Sequence[int], actor: By, *, as_json: bool) -> None:
-    from scheduler.services.operate import steer_jobs
+def _act_on_ids(connection: Connection, action: str, ids: Sequence[int], actor: By, *, as_json: bool) -> None:
+    from scheduler.services.operate import act_on_jobs
 
-    steered = steer_jobs(connection, action, ids, actor)
+    results = act_on_jobs(connection, action, ids, actor)
     if as_json:
-        print_json({"jobs": [_document(each) for each in steered]})
+        print_json({"jobs": [_document(each) for each in results]})
     else:
-        for each in steered:
+        for each in results:
             print_line(f"job {each.id}: {_told(action, each)}")
-    if any(each.outcome not in ACTIONS[action].done for each in steered):
+    if any(each.outcome not in ACTIONS[action].done for each in results):
         raise typer.Exit(FINDINGS)
 
 
-def _document(steered: Steered) -> dict[str, Any]:
-    document = {"id": steered.id, "outcome": steered.outcome}
-    return document if steered.replay_id is None else document | {"replay": steered.replay_id}
+def _document(result: ActionOutcome) -> dict[str, Any]:
+    document = {"id": result.id, "outcome": result.outcome}
+    return document if result.replay_id is None else document | {"replay": result.replay_id}
 
 
-def _told(action: str, steered: Steered) -> str:
+def _told(action: str, result: ActionOutcome) -> str:
     """What became of one job, for a person: what is so and, where something is left to do, what."""
-    if steered.outcome == "not_found":
+    if result.outcome == "not_found":
         return "gone; it was deleted meanwhile"
-    if steered.outcome not in ACTIONS[action].done:
-        return f"{steered.outcome}; {_REFUSALS[action][steered.outcome].format(id=steered.id)}"
-    if steered.outcome == "asked":
+    if result.outcome not in ACTIONS[action].done:
+        return f"{result.outcome}; {_REFUSALS[action][result.outcome].format(id=result.id)}"
+    if result.outcome == "asked":
         return "asked to stop; if it has not ended in 30 seconds, it is cancelled"
-    return steered.outcome if steered.replay_id is None else f"{steered.outcome} as job {steered.replay_id}"
+    return result.outcome if result.replay_id is None else f"{result.outcome} as job {result.replay_id}"
 
 
-def _steer_selection(
+def _act_on_selection(
     connection: Connection,
     action: str,
     selection: JobSelection,
@@ -290,7 +290,7 @@ def _steer_selection(
     yes: bool,
     as_json: bool,
 ) -> None:
-    from scheduler.services.operate import count_matching, steer_matching
+    from scheduler.services.operate import act_on_matching, count_matching
 
     found = count_matching(connection, selection)
     matched = found.total()
@@ -302,7 +302,7 @@ def _steer_selection(
                 "or narrow it with --limit and other filters"
             )
         with progress(action) as made:
-            outcomes = steer_matching(
+            outcomes = act_on_matching(
                 connection, action, replace(selection, limit=matched), actor, lambda done: made(done, matched)
             )
     if as_json:
