@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from scheduler.core.new_job import Enqueued as Enqueued
     from scheduler.core.new_job import NewJob as NewJob
-    from scheduler.core.occurrences import firings as firings
+    from scheduler.core.time.occurrences import firings as firings
     from scheduler.errors import ConfigError as ConfigError
     from scheduler.errors import DefinitionError as DefinitionError
     from scheduler.handlers import Cancel as Cancel
@@ -41,7 +41,7 @@ _PLACES = {
     "enqueue_async": "scheduler.services.enqueue",
     "enqueue_many": "scheduler.services.enqueue",
     "enqueue_many_async": "scheduler.services.enqueue",
-    "firings": "scheduler.core.occurrences",
+    "firings": "scheduler.core.time.occurrences",
     "handler": "scheduler.handlers",
 }
 

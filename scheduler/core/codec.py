@@ -35,8 +35,8 @@ from scheduler.core.models import (
     Shift,
     Timing,
 )
-from scheduler.core.moments import instant_text
 from scheduler.core.storable import storable
+from scheduler.core.time.moments import instant_text
 from scheduler.errors import SchedulerError
 
 FORMAT = 1

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 
 from scheduler.core.history import Expected, History, expected_between
-from scheduler.core.localtime import instant_of, local_clock
-from scheduler.core.moments import instant_text
-from scheduler.core.occurrences import next_occurrences, previous_occurrence
+from scheduler.core.time.localtime import instant_of, local_clock
+from scheduler.core.time.moments import instant_text
+from scheduler.core.time.occurrences import next_occurrences, previous_occurrence
 
 Moment = date | datetime
-"""A local day, a naive local time, or an instant in UTC; ``core.moments.parse_moment`` makes them."""
+"""A local day, a naive local time, or an instant in UTC; ``core.time.moments.parse_moment`` makes them."""
 
 _TICK = timedelta(microseconds=1)
 _DAY = timedelta(days=1)

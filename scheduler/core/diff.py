@@ -13,7 +13,7 @@ from typing import Any
 
 from scheduler.core.codec import canonical_text, identity
 from scheduler.core.models import Definition, Occurrence, Timing
-from scheduler.core.occurrences import occurrences_between
+from scheduler.core.time.occurrences import occurrences_between
 from scheduler.errors import DefinitionError, Problem
 
 DATES_LIMIT = 20_000

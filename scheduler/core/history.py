@@ -1,7 +1,7 @@
 """Which dates were expected of a schedule, under the revision in force at each of them.
 
 A schedule's past keeps its rule: a logical date is judged by the revision whose ``(valid_from, valid_until]`` holds it.
-The planner, gap checks, backfills and ``explain`` all ask here. Pure; see ``occurrences`` for one rule's dates.
+The planner, gap checks, backfills and ``explain`` all ask here. Pure; see ``time.occurrences`` for one rule's dates.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from scheduler.core.models import CatchupPolicy, Occurrence, Timing
-from scheduler.core.occurrences import is_fixed, next_occurrences, occurrences_between, previous_occurrence
+from scheduler.core.time.occurrences import is_fixed, next_occurrences, occurrences_between, previous_occurrence
 
 _TICK = timedelta(microseconds=1)
 

@@ -8,7 +8,7 @@ from datetime import date
 from difflib import get_close_matches
 
 from scheduler.core.models import Occurrence
-from scheduler.core.moments import instant_text
+from scheduler.core.time.moments import instant_text
 
 PLACEHOLDERS = ("schedule", "logical_date", "local_date", "interval_start")
 LENGTH_LIMIT = 200

@@ -12,16 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from scheduler.core.cron import (
-    CronFields,
-    cron_warnings,
-    croniter_dates,
-    croniter_reading,
-    croniter_reads_alike,
-    parse_cron,
-)
-from scheduler.core.durations import format_duration
-from scheduler.core.localtime import Stretch, local_clock, minute_of, wall_of
 from scheduler.core.models import (
     EPOCH,
     At,
@@ -36,10 +26,20 @@ from scheduler.core.models import (
     Rrule,
     Timing,
 )
-from scheduler.core.moments import instant_text
-from scheduler.core.occurrences import never_fires, next_occurrences, occurrences_between, previous_occurrence
-from scheduler.core.rrule_check import first_difference
-from scheduler.core.rrule_text import parse_recurrence
+from scheduler.core.time.cron import (
+    CronFields,
+    cron_warnings,
+    croniter_dates,
+    croniter_reading,
+    croniter_reads_alike,
+    parse_cron,
+)
+from scheduler.core.time.durations import format_duration
+from scheduler.core.time.localtime import Stretch, local_clock, minute_of, wall_of
+from scheduler.core.time.moments import instant_text
+from scheduler.core.time.occurrences import never_fires, next_occurrences, occurrences_between, previous_occurrence
+from scheduler.core.time.rrule import parse_recurrence
+from scheduler.core.time.rrule_check import first_difference
 
 CROWD = 20
 """From how many schedules in one minute on a proposal is made to spread them."""

@@ -1,7 +1,7 @@
 """The vocabulary: states, policies, and the values that travel between the layers.
 
 Frozen, keyword-only dataclasses and string enums; nothing here computes or touches a database. The set of states
-exists once, here: tests hold the SQL check constraints and the docs equal to it. Read ``occurrences`` next.
+exists once, here: tests hold the SQL check constraints and the docs equal to it. Read ``time.occurrences`` next.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class DstRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cron:
-    """A cron rule; ``expression`` is the author's text with blanks normalised (see ``core.cron``)."""
+    """A cron rule; ``expression`` is the author's text with blanks normalised (see ``core.time.cron``)."""
 
     expression: str
 

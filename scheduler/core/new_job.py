@@ -11,9 +11,9 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from scheduler.core.durations import LONGEST
 from scheduler.core.models import PRIORITIES
 from scheduler.core.storable import place, storable, storage_faults, text_fault
+from scheduler.core.time.durations import LONGEST
 from scheduler.errors import ConfigError, shown_value
 
 NAME_BYTES = 1000

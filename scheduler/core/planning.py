@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from scheduler.core.history import Expected, History, expected_ahead, expected_between
 from scheduler.core.models import CatchupPolicy, Occurrence
-from scheduler.core.occurrences import due_lead
+from scheduler.core.time.occurrences import due_lead
 
 NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 """Position of a schedule that has no further dates."""

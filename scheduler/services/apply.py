@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from scheduler.core.diff import Change, ChangeKind, diff_definitions
-from scheduler.core.localtime import tz_version
 from scheduler.core.models import Definition, DefinitionSet
-from scheduler.core.occurrences import compile_timing
 from scheduler.core.planning import Horizon, extension
+from scheduler.core.time.localtime import tz_version
+from scheduler.core.time.occurrences import compile_timing
 from scheduler.errors import ConfigError, DefinitionError, Problem, TransientStorageError
 from scheduler.storage.database import Connection, database_now, transaction
 from scheduler.storage.definitions import (

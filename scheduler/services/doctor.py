@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from scheduler.clock import Clock, SystemClock
-from scheduler.core.durations import format_duration
-from scheduler.core.localtime import tz_version
-from scheduler.core.moments import instant_text
+from scheduler.core.time.durations import format_duration
+from scheduler.core.time.localtime import tz_version
+from scheduler.core.time.moments import instant_text
 from scheduler.errors import ConfigError, MigrationError
 from scheduler.storage import doctor
 from scheduler.storage.database import Connection, database_now, transaction

@@ -8,13 +8,13 @@ from datetime import datetime, time
 from typing import Any
 
 from scheduler.core.date_search import Moment, matching_dates, nearest_dates, shown_dates, shown_moment, timezone_of
-from scheduler.core.describe import describe_rule, notes
-from scheduler.core.durations import format_duration
 from scheduler.core.history import Expected, History, RevisionSpan, revision_at
-from scheduler.core.localtime import local_clock
 from scheduler.core.models import CalendarRule
-from scheduler.core.moments import instant_text
 from scheduler.core.progress import describe_progress
+from scheduler.core.time.describe import describe_rule, notes
+from scheduler.core.time.durations import format_duration
+from scheduler.core.time.localtime import local_clock
+from scheduler.core.time.moments import instant_text
 from scheduler.errors import ConfigError, NotFound
 from scheduler.storage.backfills import list_backfills
 from scheduler.storage.database import FAR_PAST, Connection, database_now

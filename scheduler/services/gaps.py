@@ -12,8 +12,8 @@ from datetime import date, datetime, time, timedelta
 
 from scheduler.core.gaps import DEFAULT_KINDS, Gap, GapKind, Ledger, Recorded, compare
 from scheduler.core.history import History, expected_between
-from scheduler.core.localtime import instant_of, local_clock
 from scheduler.core.models import OccurrenceState
+from scheduler.core.time.localtime import instant_of, local_clock
 from scheduler.errors import ConfigError, NotFound
 from scheduler.services.collector import collector_paused
 from scheduler.storage.database import Connection, database_now

@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
-from scheduler.core.durations import format_duration
 from scheduler.core.pgcron import (
     ASSUMED,
     HOST,
@@ -33,6 +32,7 @@ from scheduler.core.pgcron import (
     script,
     wanted_jobs,
 )
+from scheduler.core.time.durations import format_duration
 from scheduler.errors import SchedulerError, StorageError
 from scheduler.storage.database import Connection, Database, transaction
 from scheduler.storage.pgcron import (

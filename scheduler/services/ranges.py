@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date, datetime
 
-from scheduler.core.localtime import instant_of, local_clock
 from scheduler.core.models import RepeatRule
-from scheduler.core.moments import instant_text
+from scheduler.core.time.localtime import instant_of, local_clock
+from scheduler.core.time.moments import instant_text
 from scheduler.errors import ConfigError
 from scheduler.storage.database import Connection
 from scheduler.storage.schedules import ScheduleRow, all_schedules

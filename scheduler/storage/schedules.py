@@ -15,8 +15,8 @@ from psycopg.types.json import Jsonb
 
 from scheduler.core.codec import definition_from_json
 from scheduler.core.history import Expected, History, RevisionSpan
-from scheduler.core.localtime import tz_version
 from scheduler.core.models import Definition
+from scheduler.core.time.localtime import tz_version
 from scheduler.storage.database import FAR_PAST, Connection
 from scheduler.storage.queries import execute, fetch, fetch_value, fetch_values
 

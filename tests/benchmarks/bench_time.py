@@ -17,9 +17,9 @@ from zoneinfo import ZoneInfo
 from croniter import croniter
 from cronsim import CronSim
 
-from scheduler.core.localtime import tz_version
 from scheduler.core.models import Cron, Every, Rule, Timing
-from scheduler.core.occurrences import compile_timing, firings, next_occurrences, occurrences_between
+from scheduler.core.time.localtime import tz_version
+from scheduler.core.time.occurrences import compile_timing, firings, next_occurrences, occurrences_between
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 YEAR = timedelta(days=365)

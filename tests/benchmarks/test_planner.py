@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from scheduler.core.models import Cron, Definition, DefinitionSet, Occurrence, Timing
-from scheduler.core.occurrences import Expected
+from scheduler.core.time.occurrences import Expected
 from scheduler.services.apply import apply_definitions
 from scheduler.services.planner import Planner
 from tests.support.database import connect

@@ -33,7 +33,7 @@ from scheduler.core.models import (
     Shift,
     Timing,
 )
-from scheduler.core.occurrences import occurrences_between
+from scheduler.core.time.occurrences import occurrences_between
 from scheduler.services.apply import apply_definitions
 from scheduler.storage.database import Connection
 from scheduler.storage.schedules import DefinitionCache, histories

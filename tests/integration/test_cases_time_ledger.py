@@ -1,6 +1,6 @@
 """The cases CR-01, CR-04, TZ-01 to TZ-03, TZ-05, TZ-08 and DT-04 to DT-07 as far as they are about jobs and tables.
 
-Right values are literals. What the expressions and files mean by themselves is in ``tests/unit/test_cases_*``; TZ-09 is
+Right values are literals. What the expressions and files mean by themselves is in ``tests/unit/core``; TZ-09 is
 in ``test_tzdata_change``, and what reaches pg_cron (CR-05, DT-07) in ``test_pgcron``.
 """
 

@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from scheduler.core.localtime import tz_version
 from scheduler.core.models import (
     Catchup,
     CatchupPolicy,
@@ -24,6 +23,7 @@ from scheduler.core.models import (
     RepeatRule,
     Timing,
 )
+from scheduler.core.time.localtime import tz_version
 from scheduler.services.apply import apply_definitions
 from scheduler.storage.database import Connection
 from tests.support.build import fire

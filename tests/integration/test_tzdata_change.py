@@ -11,9 +11,9 @@ import pytest
 
 from scheduler.core.gaps import Gap, GapKind
 from scheduler.core.history import History, expected_between
-from scheduler.core.localtime import tz_version
 from scheduler.core.models import Catchup, CatchupPolicy, Cron, Definition, DefinitionSet, Timing
 from scheduler.core.planning import LARGEST_MOVE
+from scheduler.core.time.localtime import tz_version
 from scheduler.services.apply import apply_definitions
 from scheduler.services.backfill import BackfillRequest, BackfillResult, fill_gaps
 from scheduler.services.planner import Planner

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
-from scheduler.core.occurrences import firings
+from scheduler.core.time.occurrences import firings
 from tests.oracle.tzif import Change, changes, originals
 from tests.oracle.walker import EPOCH_ORDINAL, Clock, instant, shown, walk
 

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
-from scheduler.core.localtime import local_clock, year_start
-from scheduler.core.occurrences import firings
+from scheduler.core.time.localtime import local_clock, year_start
+from scheduler.core.time.occurrences import firings
 from tests.oracle.compare import Walked, all_changes, differences
 from tests.oracle.tzif import changes, zones
 

@@ -31,7 +31,7 @@ def plan_with_old_tzdata(dsn: str, now: datetime) -> str:
 
 def main(dsn: str, now: str) -> None:
     """Plan once at that moment."""
-    from scheduler.core.localtime import tz_version
+    from scheduler.core.time.localtime import tz_version
     from scheduler.services.planner import Planner
     from tests.support.database import connect
 

@@ -29,8 +29,8 @@ EXAMPLES_MAY_IMPORT = {"scheduler", "scheduler.handlers"}
 ONLY_IN = {
     "psycopg": ("scheduler.storage", "scheduler.lab.schema"),
     "matplotlib": ("scheduler.lab.charts",),
-    "croniter": ("scheduler.core.cron",),
-    "dateutil": ("scheduler.core.rrule_check",),
+    "croniter": ("scheduler.core.time.cron",),
+    "dateutil": ("scheduler.core.time.rrule_check",),
     "typer": ("scheduler.interfaces",),
 }
 
@@ -161,8 +161,8 @@ def test_imports_point_one_way(module: Module) -> None:
         ("scheduler.core.models", "from datetime import datetime\nseen = datetime.now()"),
         ("scheduler.core.models", "import datetime\nseen = datetime.date.today()"),
         ("scheduler.core.models", "text = open('file').read()"),
-        ("scheduler.core.occurrences", "import croniter"),
-        ("scheduler.core.rrule_walls", "from dateutil import rrule"),
+        ("scheduler.core.time.occurrences", "import croniter"),
+        ("scheduler.core.time.rrule_times", "from dateutil import rrule"),
         ("scheduler.errors", "from scheduler.core.models import JobStatus"),
         ("scheduler.storage.jobs", "from scheduler.services import worker"),
         ("scheduler.services.tick", "import psycopg"),
@@ -189,9 +189,9 @@ def test_a_wrong_import_is_found(importer: str, line: str) -> None:
 @pytest.mark.parametrize(
     ("importer", "line"),
     [
-        ("scheduler.core.cron", "import croniter"),
-        ("scheduler.core.rrule_check", "def f():\n    from dateutil import rrule"),
-        ("scheduler.core.occurrences", "from scheduler.core.cron import parse_cron"),
+        ("scheduler.core.time.cron", "import croniter"),
+        ("scheduler.core.time.rrule_check", "def f():\n    from dateutil import rrule"),
+        ("scheduler.core.time.occurrences", "from scheduler.core.time.cron import parse_cron"),
         ("scheduler.storage.jobs", "import psycopg\nimport logging\nfrom scheduler.core import models"),
         ("scheduler.services.tick", "from scheduler.services.loop import Loop\nfrom scheduler.storage import jobs"),
         ("scheduler.services.worker.worker", "from scheduler.services.worker.heartbeat import Heartbeat"),

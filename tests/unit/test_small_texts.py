@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.durations import format_duration, parse_duration
 from scheduler.core.key_template import key_for, template_fault
 from scheduler.core.models import Occurrence
-from scheduler.core.moments import instant_text, parse_day, parse_moment
 from scheduler.core.storable import storable, storage_faults
+from scheduler.core.time.durations import format_duration, parse_duration
+from scheduler.core.time.moments import instant_text, parse_day, parse_moment
 
 
 @pytest.mark.parametrize(

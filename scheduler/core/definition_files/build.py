@@ -14,7 +14,6 @@ from scheduler.core.definition_files.model import Model, RunModel
 from scheduler.core.definition_files.register import Register, Source
 from scheduler.core.definition_files.timings import Timings
 from scheduler.core.definition_files.written import Written
-from scheduler.core.durations import format_duration
 from scheduler.core.models import (
     Catchup,
     Definition,
@@ -24,6 +23,7 @@ from scheduler.core.models import (
     Timing,
 )
 from scheduler.core.storable import storable, storage_faults
+from scheduler.core.time.durations import format_duration
 from scheduler.errors import Problem
 
 

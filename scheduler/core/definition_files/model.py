@@ -42,8 +42,8 @@ from scheduler.core.definition_files.values import (
     VariableName,
     Version,
 )
-from scheduler.core.durations import format_duration
 from scheduler.core.models import CatchupPolicy, FinalFailurePolicy, GapRule, OverlapPolicy, RepeatRule, Shift
+from scheduler.core.time.durations import format_duration
 
 
 class Model(BaseModel):

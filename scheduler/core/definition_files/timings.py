@@ -1,6 +1,6 @@
 """When a schedule fires: rule, zone, bounds and calendars of a file become a checked ``Timing``.
 
-``core.occurrences`` judges the rules; what it says is reported at the place of the rule.
+``core.time.occurrences`` judges the rules; what it says is reported at the place of the rule.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from scheduler.core.cron import parse_cron
 from scheduler.core.definition_files.named_calendars import calendar_rule
 from scheduler.core.definition_files.register import Register
 from scheduler.core.definition_files.written import Written
 from scheduler.core.key_template import relies_on_local_date, shared_local_date
-from scheduler.core.localtime import instant_of, local_clock, zone
 from scheduler.core.models import (
     EPOCH,
     At,
@@ -28,8 +26,10 @@ from scheduler.core.models import (
     Shift,
     Timing,
 )
-from scheduler.core.moments import instant_text
-from scheduler.core.occurrences import compile_timing, occurrences_between
+from scheduler.core.time.cron import parse_cron
+from scheduler.core.time.localtime import instant_of, local_clock, zone
+from scheduler.core.time.moments import instant_text
+from scheduler.core.time.occurrences import compile_timing, occurrences_between
 from scheduler.errors import DefinitionError
 
 RULES = ("cron", "every", "rrule", "at")
@@ -121,7 +121,7 @@ class Timings:
         return self.calendars[key]
 
     def _fault(self, timing: Timing) -> str | None:
-        """What ``core.occurrences`` has against the rule; asked once for all schedules that share it."""
+        """What ``core.time.occurrences`` has against the rule; asked once for all schedules that share it."""
         key = (timing.rule, timing.timezone, timing.dst, timing.calendar)
         if key not in self.checked:
             try:
@@ -210,7 +210,7 @@ def _as_datetime(moment: date) -> datetime:
 
 
 def _single_blanks(expression: str) -> str:
-    """Only blanks that can be seen are taken together; ``core.cron`` names all others."""
+    """Only blanks that can be seen are taken together; ``core.time.cron`` names all others."""
     for blank in _BLANKS:
         expression = expression.replace(blank, " ")
     return " ".join(part for part in expression.split(" ") if part)

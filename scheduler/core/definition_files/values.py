@@ -16,8 +16,6 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator, WithJsonSchema
 
 from scheduler.core.definition_files.words import did_you_mean, kind_of, listed, not_text, shown
-from scheduler.core.durations import EXAMPLES as DURATIONS
-from scheduler.core.durations import parse_duration
 from scheduler.core.key_template import template_fault
 from scheduler.core.models import (
     PRIORITIES,
@@ -28,9 +26,11 @@ from scheduler.core.models import (
     RepeatRule,
     Shift,
 )
-from scheduler.core.moments import EXAMPLES as MOMENTS
-from scheduler.core.moments import parse_day, parse_moment
 from scheduler.core.storable import text_fault
+from scheduler.core.time.durations import EXAMPLES as DURATIONS
+from scheduler.core.time.durations import parse_duration
+from scheduler.core.time.moments import EXAMPLES as MOMENTS
+from scheduler.core.time.moments import parse_day, parse_moment
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,99}$"
 DURATION_PATTERN = r"^([0-9]+(w|d|h|m|s|ms))+$"

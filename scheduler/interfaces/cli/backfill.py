@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.core.durations import format_duration
 from scheduler.core.models import PRIORITIES
-from scheduler.core.moments import instant_text
+from scheduler.core.time.durations import format_duration
+from scheduler.core.time.moments import instant_text
 from scheduler.errors import ConfigError
 from scheduler.interfaces.cli.gap_range import dated, find, gap_request, print_dates
 from scheduler.interfaces.cli.options import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from scheduler.core.moments import instant_text
+from scheduler.core.time.moments import instant_text
 from scheduler.interfaces.cli.output import counted
 
 if TYPE_CHECKING:

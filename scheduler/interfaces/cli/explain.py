@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scheduler.core.moments import instant_text
+from scheduler.core.time.moments import instant_text
 from scheduler.interfaces.cli.options import Dsn, Json, moment
 from scheduler.interfaces.cli.output import print_json, print_line, printable
 from scheduler.interfaces.cli.session import connected
@@ -62,6 +62,6 @@ def _print_story(found: Explanation) -> None:
 
 
 def _local(at: datetime | None, timezone: str) -> str:
-    from scheduler.core.localtime import local_clock
+    from scheduler.core.time.localtime import local_clock
 
     return "" if at is None else f"{at.astimezone(local_clock(timezone).zone):%Y-%m-%d %H:%M:%S %Z}"

@@ -165,6 +165,6 @@ def _print_status(found: StatusSummary) -> None:
 
 
 def _when(found: StatusSummary, at: Any) -> str | None:
-    from scheduler.core.moments import instant_text
+    from scheduler.core.time.moments import instant_text
 
     return None if at is None else f"{instant_text(at)} ({ago(at, found.now)})"

@@ -10,8 +10,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from scheduler.core.durations import parse_duration
-from scheduler.core.moments import parse_moment
+from scheduler.core.time.durations import parse_duration
+from scheduler.core.time.moments import parse_moment
 from scheduler.errors import ConfigError, shown_value
 
 T = TypeVar("T")

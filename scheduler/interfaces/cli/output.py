@@ -14,8 +14,8 @@ from datetime import date, datetime, timedelta
 from typing import Any, TextIO
 from uuid import UUID
 
-from scheduler.core.durations import format_duration
-from scheduler.core.moments import instant_text
+from scheduler.core.time.durations import format_duration
+from scheduler.core.time.moments import instant_text
 from scheduler.errors import DefinitionError
 
 PROBLEMS_SHOWN = 20

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.core.durations import format_duration
+from scheduler.core.time.durations import format_duration
 from scheduler.errors import ConfigError
 from scheduler.interfaces.cli.options import Dsn, Json
 from scheduler.interfaces.cli.output import ago, counted, print_json, print_line, print_table, print_text, say

@@ -79,7 +79,7 @@ def preview(
 
 def _cron_timing(cron: str, timezone: str | None, names: Sequence[str] | None) -> Timing:
     from scheduler.core.models import Cron, Timing
-    from scheduler.core.occurrences import compile_timing
+    from scheduler.core.time.occurrences import compile_timing
 
     if names:
         raise ConfigError("give names of schedules or --cron, not both")
@@ -99,8 +99,8 @@ def _timings(definitions: DefinitionSet, names: Sequence[str] | None) -> Mapping
 
 
 def _firings(timing: Timing, since: str | None, count: int) -> Sequence[Occurrence]:
-    from scheduler.core.localtime import instant_of, local_clock
-    from scheduler.core.occurrences import next_occurrences
+    from scheduler.core.time.localtime import instant_of, local_clock
+    from scheduler.core.time.occurrences import next_occurrences
 
     begin = datetime.now(UTC) if since is None else moment(since, "--from")
     if not isinstance(begin, datetime):
@@ -120,13 +120,13 @@ def _firing(timing: Timing, occurrence: Occurrence) -> dict[str, Any]:
 
 def _local(timing: Timing, occurrence: Occurrence) -> datetime:
     """When it fires, on the wall clock of its zone."""
-    from scheduler.core.localtime import zone
+    from scheduler.core.time.localtime import zone
 
     return occurrence.due_at.astimezone(zone(timing.timezone))
 
 
 def _print_firings(name: str, timing: Timing, occurrences: Sequence[Occurrence]) -> None:
-    from scheduler.core.describe import describe_rule, notes
+    from scheduler.core.time.describe import describe_rule, notes
 
     print_line(f"{name}: {describe_rule(timing)}" if name else describe_rule(timing))
     rows = []

@@ -154,7 +154,7 @@ def waive_date(
     \b
       sched schedules waive daily-ingest 2026-03-14 --reason "the source had no data that day"
     """
-    from scheduler.core.moments import instant_text
+    from scheduler.core.time.moments import instant_text
     from scheduler.services.operate import waive_date as waive
 
     if not reason.strip():
@@ -175,7 +175,7 @@ def waive_date(
 
 
 def _trigger_date(connection: Connection, name: str, when: str, asked: By, as_json: bool) -> None:
-    from scheduler.core.moments import instant_text
+    from scheduler.core.time.moments import instant_text
     from scheduler.services.operate import find_date
 
     logical_date = find_date(connection, name, moment(when, "--date"))
@@ -196,7 +196,7 @@ def _trigger_date(connection: Connection, name: str, when: str, asked: By, as_js
 
 def _fill_date(connection: Connection, name: str, logical_date: datetime, asked: By) -> BackfillResult:
     from scheduler.core.gaps import DEFAULT_KINDS, GapKind
-    from scheduler.core.moments import instant_text
+    from scheduler.core.time.moments import instant_text
     from scheduler.services.backfill import BackfillRequest, fill_gaps
     from scheduler.services.gaps import GapRequest, find_gaps
     from scheduler.storage.database import database_now

@@ -9,7 +9,6 @@ from itertools import pairwise
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.localtime import zone_names
 from scheduler.core.models import (
     At,
     CalendarRule,
@@ -23,7 +22,8 @@ from scheduler.core.models import (
     Shift,
     Timing,
 )
-from scheduler.core.occurrences import next_occurrences, occurrences_between, previous_occurrence
+from scheduler.core.time.localtime import zone_names
+from scheduler.core.time.occurrences import next_occurrences, occurrences_between, previous_occurrence
 from scheduler.errors import DefinitionError
 
 EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "150"))

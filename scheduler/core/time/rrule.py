@@ -1,4 +1,4 @@
-"""RFC 5545 recurrence text, read and checked; ``rrule_walls`` computes its times.
+"""RFC 5545 recurrence text, read and checked; ``rrule_times`` computes its times.
 
 One DTSTART in the schedule's local time, one RRULE, any RDATE and EXDATE lines. What the RFC leaves open or allows but
 cannot be planned is refused with the spelling to use: times in UTC in another zone, a second RRULE, rules finer than

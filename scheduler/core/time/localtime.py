@@ -177,7 +177,7 @@ def local_clock(name: str) -> LocalClock:
     return LocalClock(name)
 
 
-class WallSource(Protocol):
+class LocalTimes(Protocol):
     """A rule in local time: the wall-clock times it names, whether or not the clock ever shows them.
 
     ``is_wild`` rules follow elapsed time, all others are fixed (docs/decisions/0003).
@@ -211,7 +211,7 @@ class Batch(NamedTuple):
 NO_DELTA = (timedelta(0),)
 
 
-def local_batches(clock: LocalClock, source: WallSource, dst: DstRule, start: int, end: int) -> Iterator[Batch]:
+def local_batches(clock: LocalClock, source: LocalTimes, dst: DstRule, start: int, end: int) -> Iterator[Batch]:
     """The firings of a local rule in UTC minutes ``[start, end)``, strictly increasing.
 
     Wild rules fire whenever the clock shows a time they name: in both passes of a repeated hour, never in a gap. Fixed
@@ -232,7 +232,7 @@ def local_batches(clock: LocalClock, source: WallSource, dst: DstRule, start: in
         start = stop
 
 
-def reach_back(source: WallSource, minute: int) -> int | None:
+def reach_back(source: LocalTimes, minute: int) -> int | None:
     """A UTC minute from which a rule has a time before ``minute``, as near as is cheap; None if it has none."""
     nearest = source.last_until(minute - _SPREAD)
     if nearest is None:
@@ -240,7 +240,7 @@ def reach_back(source: WallSource, minute: int) -> int | None:
     return None if nearest is None else nearest - _SPREAD
 
 
-def _stretch_batches(stretch: Stretch, source: WallSource, dst: DstRule, start: int, end: int) -> Iterator[Batch]:
+def _stretch_batches(stretch: Stretch, source: LocalTimes, dst: DstRule, start: int, end: int) -> Iterator[Batch]:
     offset = stretch.offset
     is_chosen = source.is_wild or _chooses(dst.overlap, stretch)
     if stretch.skipped and start == stretch.start and not source.is_wild and dst.gap is GapRule.RUN_AFTER:
@@ -261,7 +261,7 @@ def _chooses(overlap: RepeatRule, stretch: Stretch) -> bool:
     return overlap is RepeatRule.BOTH or not stretch.shown_again
 
 
-def _after_gap(stretch: Stretch, source: WallSource, is_chosen: bool) -> Batch | None:
+def _after_gap(stretch: Stretch, source: LocalTimes, is_chosen: bool) -> Batch | None:
     """The one firing that makes up for the times a gap swallowed; None if a real one stands at that instant."""
     resumed = stretch.start + stretch.offset
     swallowed = next(source.between(resumed - stretch.skipped, resumed), None)
@@ -274,33 +274,33 @@ def _after_gap(stretch: Stretch, source: WallSource, is_chosen: bool) -> Batch |
     return Batch(EPOCH + timedelta(minutes=stretch.start), wall, wall.date(), NO_DELTA, 0)
 
 
-class ListedWalls:
+class ListedTimes:
     """Single wall-clock times as a source; they are fixed."""
 
     is_wild = False
 
-    def __init__(self, walls: Sequence[datetime]) -> None:
-        self._walls = sorted(set(walls))
+    def __init__(self, times: Sequence[datetime]) -> None:
+        self._times = sorted(set(times))
 
     def between(self, start: int, end: int) -> Iterator[tuple[datetime, Sequence[timedelta]]]:
-        low, high = bisect_left(self._walls, wall_of(start)), bisect_left(self._walls, wall_of(end))
-        for wall in self._walls[low:high]:
+        low, high = bisect_left(self._times, wall_of(start)), bisect_left(self._times, wall_of(end))
+        for wall in self._times[low:high]:
             yield wall, NO_DELTA
 
     def first_from(self, minute: int) -> int | None:
-        index = bisect_left(self._walls, wall_of(minute))
-        return minute_of_wall(self._walls[index]) if index < len(self._walls) else None
+        index = bisect_left(self._times, wall_of(minute))
+        return minute_of_wall(self._times[index]) if index < len(self._times) else None
 
     def last_until(self, minute: int) -> int | None:
-        index = bisect_left(self._walls, wall_of(minute + 1))
-        return minute_of_wall(self._walls[index - 1]) if index else None
+        index = bisect_left(self._times, wall_of(minute + 1))
+        return minute_of_wall(self._times[index - 1]) if index else None
 
 
 def instant_of(clock: LocalClock, wall: datetime, overlap: RepeatRule = RepeatRule.FIRST) -> datetime:
     """The UTC instant of one naive local time: after the gap if it is skipped, the first (or last) if repeated."""
     chosen = RepeatRule.LAST if overlap is RepeatRule.LAST else RepeatRule.FIRST
     minute = minute_of_wall(wall)
-    source = ListedWalls([wall])
+    source = ListedTimes([wall])
     return next(local_batches(clock, source, DstRule(overlap=chosen), minute - _SPREAD, minute + _SPREAD)).base
 
 

@@ -9,10 +9,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from scheduler.core import rrule_check
-from scheduler.core.rrule_check import first_difference
-from scheduler.core.rrule_text import parse_recurrence
-from tests.unit.test_occurrences_rrule import _drawn
+from scheduler.core.time import rrule_check
+from scheduler.core.time.rrule import parse_recurrence
+from scheduler.core.time.rrule_check import first_difference
+from tests.unit.core.time.test_occurrences_rrule import _drawn
 
 
 def difference(start: str, rule: str) -> tuple[datetime | None, datetime | None] | None:
@@ -85,7 +85,7 @@ def test_a_rule_in_which_dateutil_finds_nothing_ends_with_its_calendar(
 ) -> None:
     """Ours is made to name a date where there is none; without the twin, dateutil would walk 8,000 years."""
     ours = wall("2026-02-03T09:00")
-    monkeypatch.setattr(rrule_check, "_first_walls", lambda recurrence: [ours])
+    monkeypatch.setattr(rrule_check, "_first_times", lambda recurrence: [ours])
     begun = time.process_time()
     assert difference("20260107T090000", rule) == (ours, None)
     print(f"{rule}: {time.process_time() - begun:.2f} s of processor time")

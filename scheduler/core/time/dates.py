@@ -11,22 +11,22 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from scheduler.core.localtime import (
+from scheduler.core.models import EPOCH, At, DstRule, Every
+from scheduler.core.time.localtime import (
     DAY,
     FIRST_YEAR,
     LAST_YEAR,
     MINUTE,
     NO_DELTA,
     Batch,
-    ListedWalls,
+    ListedTimes,
     LocalClock,
-    WallSource,
+    LocalTimes,
     local_batches,
     minute_of,
     reach_back,
     wall_of,
 )
-from scheduler.core.models import EPOCH, At, DstRule, Every
 from scheduler.errors import DefinitionError
 
 FIRST = datetime(FIRST_YEAR, 1, 2, tzinfo=UTC)
@@ -55,7 +55,7 @@ class Dates(Protocol):
 class LocalDates:
     """A rule in local time on the clock of its zone; ``latest`` is the last instant it may fire at."""
 
-    def __init__(self, clock: LocalClock, source: WallSource, dst: DstRule, latest: datetime | None = None) -> None:
+    def __init__(self, clock: LocalClock, source: LocalTimes, dst: DstRule, latest: datetime | None = None) -> None:
         self._clock, self._source, self._dst, self._latest = clock, source, dst, latest
         self.is_wild = source.is_wild
 
@@ -110,9 +110,9 @@ class ListedDates:
         if len(rule.moments) > MAX_MOMENTS:
             raise DefinitionError(f"at has {len(rule.moments)} moments, at most {MAX_MOMENTS} are allowed; use a rule")
         instants = [moment.astimezone(UTC) for moment in rule.moments if moment.tzinfo is not None]
-        walls = ListedWalls([moment for moment in rule.moments if moment.tzinfo is None])
+        times = ListedTimes([moment for moment in rule.moments if moment.tzinfo is None])
         found = {at: Batch(at, None, at.astimezone(clock.zone).date(), NO_DELTA, 0) for at in instants}
-        found.update({batch.base: batch for batch in LocalDates(clock, walls, dst).batches(FIRST, LAST)})
+        found.update({batch.base: batch for batch in LocalDates(clock, times, dst).batches(FIRST, LAST)})
         self._instants = sorted(found)
         self._batches = [found[at] for at in self._instants]
 

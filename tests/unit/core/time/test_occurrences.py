@@ -22,7 +22,7 @@ from scheduler.core.models import (
     Shift,
     Timing,
 )
-from scheduler.core.occurrences import (
+from scheduler.core.time.occurrences import (
     Expected,
     compile_timing,
     due_lead,

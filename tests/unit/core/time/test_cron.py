@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.core.cron import CronFields, cron_warnings, parse_cron
+from scheduler.core.time.cron import CronFields, cron_warnings, parse_cron
 from scheduler.errors import DefinitionError
 
 EVERY_DAY = sum(1 << day for day in range(1, 32))

@@ -6,7 +6,6 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from scheduler.core.describe import describe_rule, notes
 from scheduler.core.models import (
     At,
     CalendarRule,
@@ -20,7 +19,8 @@ from scheduler.core.models import (
     Shift,
     Timing,
 )
-from scheduler.core.occurrences import occurrences_between
+from scheduler.core.time.describe import describe_rule, notes
+from scheduler.core.time.occurrences import occurrences_between
 
 
 def timing(rule: Rule | str, **given: object) -> Timing:

@@ -15,14 +15,14 @@ from itertools import islice
 from threading import Lock
 from typing import NamedTuple
 
-from scheduler.core.calendars import Exclusions
-from scheduler.core.cron import CronFields, parse_cron
-from scheduler.core.cron_walls import CronWalls
-from scheduler.core.dates import FIRST, LAST, TICK, Dates, EveryDates, ListedDates, LocalDates, within
-from scheduler.core.localtime import Batch, LocalClock, instant_of, local_clock
 from scheduler.core.models import EPOCH, At, CalendarRule, Cron, DstRule, Every, Occurrence, Rrule, Shift, Timing
-from scheduler.core.rrule_text import parse_recurrence
-from scheduler.core.rrule_walls import RruleWalls
+from scheduler.core.time.calendars import Exclusions
+from scheduler.core.time.cron import CronFields, parse_cron
+from scheduler.core.time.cron_times import CronTimes
+from scheduler.core.time.dates import FIRST, LAST, TICK, Dates, EveryDates, ListedDates, LocalDates, within
+from scheduler.core.time.localtime import Batch, LocalClock, instant_of, local_clock
+from scheduler.core.time.rrule import parse_recurrence
+from scheduler.core.time.rrule_times import RruleTimes
 from scheduler.errors import DefinitionError
 
 SEARCH_HORIZON = timedelta(days=400 * 366)
@@ -153,13 +153,13 @@ def _expected(
     if isinstance(rule, At):
         return Expected(clock, ListedDates(clock, rule, dst), dst, exclusions)
     recurrence = parse_recurrence(rule.text, clock.zone)
-    dates = LocalDates(clock, RruleWalls(recurrence), dst, latest=recurrence.until_instant)
+    dates = LocalDates(clock, RruleTimes(recurrence), dst, latest=recurrence.until_instant)
     return Expected(clock, dates, dst, exclusions)
 
 
 @lru_cache(maxsize=16384)
 def _local_dates(fields: CronFields, timezone: str, dst: DstRule, left_out: frozenset[int]) -> LocalDates:
-    return LocalDates(local_clock(timezone), CronWalls(fields, left_out), dst)
+    return LocalDates(local_clock(timezone), CronTimes(fields, left_out), dst)
 
 
 def _later(_: Batch | None, batch: Batch) -> Batch | None:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from scheduler.core.calendars import excluding_calendar
-from scheduler.core.cron import CronFields, parse_cron
-from scheduler.core.localtime import Stretch, local_clock, minute_of, wall_of
 from scheduler.core.models import At, Cron, Every, Occurrence, RepeatRule, Timing
-from scheduler.core.rrule_text import parse_recurrence
+from scheduler.core.time.calendars import excluding_calendar
+from scheduler.core.time.cron import CronFields, parse_cron
+from scheduler.core.time.localtime import Stretch, local_clock, minute_of, wall_of
+from scheduler.core.time.rrule import parse_recurrence
 
 WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 MONTHS = (

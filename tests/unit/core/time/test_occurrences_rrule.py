@@ -10,7 +10,7 @@ import pytest
 from dateutil.rrule import rrulestr
 
 from scheduler.core.models import DstRule, GapRule, Rrule, Timing
-from scheduler.core.occurrences import (
+from scheduler.core.time.occurrences import (
     compile_timing,
     never_fires,
     next_occurrences,

@@ -14,9 +14,9 @@ import pytest
 from croniter import CroniterBadDateError, croniter
 from cronsim import CronSim, CronSimError
 
-from scheduler.core.cron import croniter_dates, croniter_reads_alike, parse_cron
 from scheduler.core.models import Cron, Timing
-from scheduler.core.occurrences import firings, next_occurrences
+from scheduler.core.time.cron import croniter_dates, croniter_reads_alike, parse_cron
+from scheduler.core.time.occurrences import firings, next_occurrences
 from scheduler.errors import DefinitionError
 
 BEGIN = datetime(2026, 1, 15, 10, 20, tzinfo=UTC)

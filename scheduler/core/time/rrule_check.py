@@ -13,9 +13,9 @@ from functools import lru_cache
 from itertools import islice, zip_longest
 from typing import Any
 
-from scheduler.core.localtime import minute_of_wall
-from scheduler.core.rrule_text import Recurrence
-from scheduler.core.rrule_walls import RruleWalls
+from scheduler.core.time.localtime import minute_of_wall
+from scheduler.core.time.rrule import Recurrence
+from scheduler.core.time.rrule_times import RruleTimes
 
 COMPARED = 5
 SPAN = timedelta(days=6 * 366)
@@ -46,20 +46,20 @@ def first_difference(recurrence: Recurrence) -> tuple[datetime | None, datetime 
         left_out=frozenset(),
         left_out_days=frozenset(),
     )
-    ours = _first_walls(bare)
+    ours = _first_times(bare)
     if not ours or bare.start.year not in _REGULAR_YEARS or ours[0].year - bare.start.year > _LONGEST_WAIT:
         return None
     distance = _distance_to_twin(bare.start.year, ours[0].year - bare.start.year)
-    theirs = _walls_of_dateutil(bare, distance, until=ours[0] + SPAN)
+    theirs = _times_of_dateutil(bare, distance, until=ours[0] + SPAN)
     return next((pair for pair in zip_longest(ours, theirs) if pair[0] != pair[1]), None)
 
 
-def _first_walls(recurrence: Recurrence) -> list[datetime]:
-    walls = RruleWalls(recurrence)
-    first = walls.first_from(minute_of_wall(recurrence.start))
+def _first_times(recurrence: Recurrence) -> list[datetime]:
+    times = RruleTimes(recurrence)
+    first = times.first_from(minute_of_wall(recurrence.start))
     if first is None:
         return []
-    batches = walls.between(first, first + SPAN // timedelta(minutes=1))
+    batches = times.between(first, first + SPAN // timedelta(minutes=1))
     return [base + delta for base, deltas in islice(batches, COMPARED) for delta in deltas]
 
 
@@ -72,7 +72,7 @@ def _distance_to_twin(year: int, wait: int) -> timedelta:
     return next(distance for distance in distances if distance.days % 7 == 0)
 
 
-def _walls_of_dateutil(recurrence: Recurrence, distance: timedelta, until: datetime) -> list[datetime]:
+def _times_of_dateutil(recurrence: Recurrence, distance: timedelta, until: datetime) -> list[datetime]:
     from dateutil import rrule  # not when modules load: only lint asks
 
     parts: dict[str, Any] = {name.lower(): values for name, values in recurrence.by.items()}

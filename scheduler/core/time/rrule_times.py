@@ -13,8 +13,8 @@ from datetime import date, datetime, timedelta
 from functools import cached_property
 from itertools import product
 
-from scheduler.core.localtime import EPOCH_WALL, LAST_YEAR, NO_DELTA, minute_of_wall, wall_of, year_start
-from scheduler.core.rrule_text import Recurrence
+from scheduler.core.time.localtime import EPOCH_WALL, LAST_YEAR, NO_DELTA, minute_of_wall, wall_of, year_start
+from scheduler.core.time.rrule import Recurrence
 
 SEARCH_YEARS = 200
 
@@ -27,8 +27,8 @@ Window = tuple[int, int]
 """A year with 0, or a year and a month."""
 
 
-class RruleWalls:
-    """A ``WallSource`` over a recurrence; HOURLY rules are wild, all slower ones fixed."""
+class RruleTimes:
+    """A ``LocalTimes`` over a recurrence; HOURLY rules are wild, all slower ones fixed."""
 
     def __init__(self, recurrence: Recurrence) -> None:
         self._recurrence = recurrence
@@ -44,26 +44,26 @@ class RruleWalls:
             return
         low, high = wall_of(start), wall_of(end)
         for window in self._windows_between(low, high - _SECOND):
-            walls = self._walls(window)
-            for wall in walls[bisect_left(walls, low) : bisect_left(walls, high)]:
+            times = self._times(window)
+            for wall in times[bisect_left(times, low) : bisect_left(times, high)]:
                 yield wall, NO_DELTA
 
     def first_from(self, minute: int) -> int | None:
         first, last = self._span
         begun = wall_of(max(minute, first))
         for window in self._windows_between(begun, wall_of(last)) if minute < last else ():
-            walls = self._walls(window)
-            if walls and walls[-1] >= begun:
-                return minute_of_wall(walls[bisect_left(walls, begun)])
+            times = self._times(window)
+            if times and times[-1] >= begun:
+                return minute_of_wall(times[bisect_left(times, begun)])
         return None
 
     def last_until(self, minute: int) -> int | None:
         first, last = self._span
         ended = wall_of(min(minute, last))
         for window in reversed(list(self._windows_between(wall_of(first), ended))) if minute > first else ():
-            walls = self._walls(window)
-            if walls and walls[0] <= ended:
-                return minute_of_wall(walls[bisect_right(walls, ended) - 1])
+            times = self._times(window)
+            if times and times[0] <= ended:
+                return minute_of_wall(times[bisect_right(times, ended) - 1])
         return None
 
     @cached_property
@@ -71,8 +71,8 @@ class RruleWalls:
         """Local minutes ``[start, end)`` outside which there is no date."""
         recurrence = self._recurrence
         if recurrence.count is not None:
-            walls = self._counted
-            return (minute_of_wall(walls[0]), minute_of_wall(walls[-1]) + 1) if walls else (0, 0)
+            times = self._counted
+            return (minute_of_wall(times[0]), minute_of_wall(times[-1]) + 1) if times else (0, 0)
         first = self._first()
         if first is None:
             return (0, 0)
@@ -84,9 +84,9 @@ class RruleWalls:
         """The earliest date, if there is one within the search."""
         start = min((self._recurrence.start, *self._recurrence.extra))
         for window in self._windows_between(start, self._search_end):
-            walls = self._walls(window)
-            if walls:
-                return walls[0]
+            times = self._times(window)
+            if times:
+                return times[0]
         return None
 
     @cached_property
@@ -94,18 +94,18 @@ class RruleWalls:
         """All dates of a rule with COUNT; what EXDATE leaves out has been counted, RDATE has not."""
         recurrence = self._recurrence
         count = recurrence.count or 0
-        walls: list[datetime] = []
+        times: list[datetime] = []
         for window in self._windows_between(recurrence.start, self._search_end):
-            walls += self._rule.between(*_bounds(window))
-            if len(walls) >= count:
+            times += self._rule.between(*_bounds(window))
+            if len(times) >= count:
                 break
-        return self._with_single_dates(walls[:count], recurrence.extra)
+        return self._with_single_dates(times[:count], recurrence.extra)
 
     @property
     def _search_end(self) -> datetime:
         return self._recurrence.start + SEARCH_YEARS * 366 * _ONE_DAY
 
-    def _walls(self, window: Window) -> tuple[datetime, ...]:
+    def _times(self, window: Window) -> tuple[datetime, ...]:
         known = self._windows.get(window)
         if known is None:
             if self._kept > _KEPT_TIMES:
@@ -122,9 +122,9 @@ class RruleWalls:
         extra = [wall for wall in self._recurrence.extra if start <= wall < end]
         return self._with_single_dates(self._rule.between(start, end), extra)
 
-    def _with_single_dates(self, walls: Sequence[datetime], extra: Sequence[datetime]) -> tuple[datetime, ...]:
+    def _with_single_dates(self, times: Sequence[datetime], extra: Sequence[datetime]) -> tuple[datetime, ...]:
         left_out, days = self._recurrence.left_out, self._recurrence.left_out_days
-        kept = (wall for wall in {*walls, *extra} if wall not in left_out and wall.date() not in days)
+        kept = (wall for wall in {*times, *extra} if wall not in left_out and wall.date() not in days)
         return tuple(sorted(kept))
 
     def _windows_between(self, low: datetime, high: datetime) -> Iterator[Window]:

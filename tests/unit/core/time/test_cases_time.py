@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scheduler.core.cron import cron_warnings, parse_cron
-from scheduler.core.localtime import tz_version
 from scheduler.core.models import Cron, Timing
-from scheduler.core.occurrences import firings, never_fires, next_occurrences, previous_occurrence
+from scheduler.core.time.cron import cron_warnings, parse_cron
+from scheduler.core.time.localtime import tz_version
+from scheduler.core.time.occurrences import firings, never_fires, next_occurrences, previous_occurrence
 from scheduler.errors import DefinitionError
 
 

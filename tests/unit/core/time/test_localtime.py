@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from scheduler.core.localtime import instant_of, local_clock, minute_of, tz_version, wall_of, zone, zone_names
 from scheduler.core.models import RepeatRule
+from scheduler.core.time.localtime import instant_of, local_clock, minute_of, tz_version, wall_of, zone, zone_names
 from scheduler.errors import DefinitionError
 
 

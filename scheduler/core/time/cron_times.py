@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import cached_property, lru_cache
 
-from scheduler.core.cron import CronFields
-from scheduler.core.localtime import DAY, EPOCH_WALL, FIRST_YEAR, LAST_YEAR, year_of, year_start
+from scheduler.core.time.cron import CronFields
+from scheduler.core.time.localtime import DAY, EPOCH_WALL, FIRST_YEAR, LAST_YEAR, year_of, year_start
 
 _OFFSETS = tuple(timedelta(minutes=minute) for minute in range(DAY))
 _EPOCH_DAY = EPOCH_WALL.toordinal()
@@ -22,8 +22,8 @@ _LAST_DAY = year_start(LAST_YEAR) // DAY
 _KEPT_YEARS = 256
 
 
-class CronWalls:
-    """A ``WallSource`` over cron fields; local days on the weekdays in ``excluded`` (Monday is 0) are left out."""
+class CronTimes:
+    """A ``LocalTimes`` over cron fields; local days on the weekdays in ``excluded`` (Monday is 0) are left out."""
 
     def __init__(self, fields: CronFields, excluded: frozenset[int] = frozenset()) -> None:
         self.is_wild = fields.is_wild
