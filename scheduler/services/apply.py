@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from scheduler.core.diff import Change, ChangeKind, diff_definitions
+from scheduler.core.definitions.diff import Change, ChangeKind, diff_definitions
 from scheduler.core.models import Definition, DefinitionSet
 from scheduler.core.planning import Horizon, extension
 from scheduler.core.time.localtime import tz_version

@@ -1,4 +1,4 @@
-"""The folder of definition files: find, read, and hand to ``core.definition_files``. All definitions, or an error.
+"""The folder of definition files: find, read, and hand to ``core.definitions.files``. All definitions, or an error.
 
 This is the one place that touches the files; what they mean is decided in core, which is pure.
 """
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 
-from scheduler.core.definition_files.build import build_definitions
-from scheduler.core.definition_files.document import SIZE_LIMIT, Document, read_document
-from scheduler.core.definition_files.register import Source
-from scheduler.core.definition_files.shape import check_shape
-from scheduler.core.definition_files.words import shown_path
-from scheduler.core.lint import lint_set
+from scheduler.core.definitions.files.build import build_definitions
+from scheduler.core.definitions.files.document import SIZE_LIMIT, Document, read_document
+from scheduler.core.definitions.files.register import Source
+from scheduler.core.definitions.files.shape import check_shape
+from scheduler.core.definitions.files.words import shown_path
+from scheduler.core.definitions.lint import lint_set
 from scheduler.core.models import DefinitionSet
 from scheduler.errors import DefinitionError, Problem
 from scheduler.services.collector import collector_paused

@@ -9,7 +9,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from scheduler.core.codec import definition_hash, definition_to_json
+from scheduler.core.definitions.codec import definition_hash, definition_to_json
 from scheduler.core.models import Definition, Limit
 from scheduler.storage.database import Connection
 from scheduler.storage.queries import execute, fetch

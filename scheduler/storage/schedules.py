@@ -13,7 +13,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from scheduler.core.codec import definition_from_json
+from scheduler.core.definitions.codec import definition_from_json
 from scheduler.core.history import Expected, History, RevisionSpan
 from scheduler.core.models import Definition
 from scheduler.core.time.localtime import tz_version

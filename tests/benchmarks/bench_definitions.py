@@ -53,8 +53,8 @@ def main() -> None:
         write_files(Path(folder), count)
         size = sum(path.stat().st_size for path in Path(folder).iterdir())
         begun = time.perf_counter()
-        from scheduler.core.codec import definition_hash, definition_to_json
-        from scheduler.core.diff import diff_definitions
+        from scheduler.core.definitions.codec import definition_hash, definition_to_json
+        from scheduler.core.definitions.diff import diff_definitions
         from scheduler.services.definitions import load_definitions
 
         imported = time.perf_counter()

@@ -12,7 +12,7 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from scheduler.core.definition_files.model import CalendarModel, FileModel, LimitModel, RunModel, ScheduleModel
+from scheduler.core.definitions.files.model import CalendarModel, FileModel, LimitModel, RunModel, ScheduleModel
 from scheduler.core.gaps import GapKind
 from scheduler.core.models import FINAL_STATUSES, JOB_TRANSITIONS, AttemptOutcome, JobStatus, OccurrenceState
 from scheduler.core.time.durations import format_duration

@@ -12,7 +12,7 @@ from scheduler.core.time.moments import instant_text
 from scheduler.interfaces.cli.output import counted
 
 if TYPE_CHECKING:
-    from scheduler.core.diff import Change, MovedDates
+    from scheduler.core.definitions.diff import Change, MovedDates
 
 EFFECT_RANGE = timedelta(days=14)
 DATES_SHOWN = 3
@@ -41,7 +41,7 @@ class Effect:
 
 def effect_of(change: Change, now: datetime, unfinished: int) -> Effect:
     """The effect of a change on the dates of ``EFFECT_RANGE`` after ``now``."""
-    from scheduler.core.diff import ChangeKind, moved_dates
+    from scheduler.core.definitions.diff import ChangeKind, moved_dates
 
     # A retired schedule that comes back has no dates now, whatever its last definition was.
     old = change.old.timing if change.old is not None and change.kind is not ChangeKind.REVIVED else None

@@ -22,7 +22,7 @@ from scheduler.interfaces.cli.output import counted, print_json, print_line, say
 from scheduler.interfaces.cli.session import connected, settings_of
 
 if TYPE_CHECKING:
-    from scheduler.core.diff import Change
+    from scheduler.core.definitions.diff import Change
     from scheduler.core.models import DefinitionSet
     from scheduler.errors import Problem
 
@@ -64,7 +64,7 @@ def schema() -> None:
     \b
       sched schema > schedule.schema.json
     """
-    from scheduler.core.definition_files.model import json_schema
+    from scheduler.core.definitions.files.model import json_schema
 
     print_json(json_schema())
 

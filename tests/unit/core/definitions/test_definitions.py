@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.core.definition_files import timings
-from scheduler.core.definition_files.named_calendars import holiday_dates
+from scheduler.core.definitions.files import timings
+from scheduler.core.definitions.files.named_calendars import holiday_dates
 from scheduler.core.models import (
     EPOCH,
     At,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.key_template import key_for, template_fault
+from scheduler.core.definitions.key_template import key_for, template_fault
 from scheduler.core.models import Occurrence
 from scheduler.core.storable import storable, storage_faults
 from scheduler.core.time.durations import format_duration, parse_duration

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler.core.definition_files.model import CommonModel, Model, ScheduleModel
-from scheduler.core.definition_files.register import Register, Source
+from scheduler.core.definitions.files.model import CommonModel, Model, ScheduleModel
+from scheduler.core.definitions.files.register import Register, Source
 from scheduler.core.storable import Path
 
 

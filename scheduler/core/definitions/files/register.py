@@ -7,15 +7,15 @@ from datetime import date
 from difflib import get_close_matches
 from itertools import islice
 
-from scheduler.core.definition_files.document import Document
-from scheduler.core.definition_files.named_calendars import (
+from scheduler.core.definitions.files.document import Document
+from scheduler.core.definitions.files.named_calendars import (
     NamedCalendar,
     calendar_fault,
     endless_calendars,
     years_needed,
 )
-from scheduler.core.definition_files.shape import Shape
-from scheduler.core.definition_files.words import shown_path
+from scheduler.core.definitions.files.shape import Shape
+from scheduler.core.definitions.files.words import shown_path
 from scheduler.core.models import Limit
 from scheduler.core.storable import Path
 from scheduler.errors import Problem

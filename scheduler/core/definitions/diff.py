@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from scheduler.core.codec import canonical_text, identity
+from scheduler.core.definitions.codec import canonical_text, identity
 from scheduler.core.models import Definition, Occurrence, Timing
 from scheduler.core.time.occurrences import occurrences_between
 from scheduler.errors import DefinitionError, Problem

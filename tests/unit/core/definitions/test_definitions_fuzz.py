@@ -9,12 +9,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.codec import definition_from_json, definition_hash, definition_to_json
-from scheduler.core.definition_files import model
-from scheduler.core.definition_files.build import build_definitions
-from scheduler.core.definition_files.document import read_document
-from scheduler.core.definition_files.register import Source
-from scheduler.core.definition_files.shape import check_shape
+from scheduler.core.definitions.codec import definition_from_json, definition_hash, definition_to_json
+from scheduler.core.definitions.files import model
+from scheduler.core.definitions.files.build import build_definitions
+from scheduler.core.definitions.files.document import read_document
+from scheduler.core.definitions.files.register import Source
+from scheduler.core.definitions.files.shape import check_shape
 from scheduler.core.models import DefinitionSet
 from scheduler.errors import DefinitionError
 

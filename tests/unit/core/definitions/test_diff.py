@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.diff import Change, ChangeKind, FieldChange, changed_fields, diff_definitions, moved_dates
+from scheduler.core.definitions.diff import (
+    Change,
+    ChangeKind,
+    FieldChange,
+    changed_fields,
+    diff_definitions,
+    moved_dates,
+)
 from scheduler.core.models import (
     CalendarRule,
     Cron,

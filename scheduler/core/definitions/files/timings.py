@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from scheduler.core.definition_files.named_calendars import calendar_rule
-from scheduler.core.definition_files.register import Register
-from scheduler.core.definition_files.written import Written
-from scheduler.core.key_template import relies_on_local_date, shared_local_date
+from scheduler.core.definitions.files.named_calendars import calendar_rule
+from scheduler.core.definitions.files.register import Register
+from scheduler.core.definitions.files.written import Written
+from scheduler.core.definitions.key_template import relies_on_local_date, shared_local_date
 from scheduler.core.models import (
     EPOCH,
     At,

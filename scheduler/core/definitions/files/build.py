@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
-from scheduler.core.definition_files.model import Model, RunModel
-from scheduler.core.definition_files.register import Register, Source
-from scheduler.core.definition_files.timings import Timings
-from scheduler.core.definition_files.written import Written
+from scheduler.core.definitions.files.model import Model, RunModel
+from scheduler.core.definitions.files.register import Register, Source
+from scheduler.core.definitions.files.timings import Timings
+from scheduler.core.definitions.files.written import Written
 from scheduler.core.models import (
     Catchup,
     Definition,

@@ -1,6 +1,6 @@
 """The JSON Schema shipped for editors is the one the models make.
 
-After a change of the models, write it again: ``python -m tests.unit.test_schema_file``.
+After a change of the models, write it again: ``python -m tests.unit.core.definitions.test_schema_file``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from scheduler.core.definition_files.model import json_schema
+from scheduler.core.definitions.files.model import json_schema
 
-FILE = Path(__file__).parents[2] / "scheduler" / "schedule.schema.json"
+FILE = Path(__file__).parents[4] / "scheduler" / "schedule.schema.json"
 
 
 def written() -> str:

@@ -15,8 +15,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-from scheduler.core.definition_files.words import did_you_mean, kind_of, listed, not_text, shown
-from scheduler.core.key_template import template_fault
+from scheduler.core.definitions.files.words import did_you_mean, kind_of, listed, not_text, shown
+from scheduler.core.definitions.key_template import template_fault
 from scheduler.core.models import (
     PRIORITIES,
     CatchupPolicy,

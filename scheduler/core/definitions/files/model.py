@@ -12,8 +12,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.json_schema import GenerateJsonSchema
 
-from scheduler.core.definition_files import values
-from scheduler.core.definition_files.values import (
+from scheduler.core.definitions.files import values
+from scheduler.core.definitions.files.values import (
     Attempts,
     CatchupChoice,
     Day,

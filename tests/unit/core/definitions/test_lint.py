@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.lint import lint_definition, lint_set
+from scheduler.core.definitions.lint import lint_definition, lint_set
 from scheduler.core.models import (
     At,
     Catchup,

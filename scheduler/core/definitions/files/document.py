@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from scheduler.core.definition_files.words import visible
+from scheduler.core.definitions.files.words import visible
 from scheduler.core.storable import Path
 from scheduler.errors import DefinitionError, Problem
 

@@ -1,6 +1,6 @@
 """Warnings about definitions that are valid but may not mean what their author thinks.
 
-Pure: definitions and a moment in, warnings out. Errors are found by ``core.definition_files``; ``services.definitions``
+Pure: definitions and a moment in, warnings out. Errors are found by ``core.definitions.files``; ``services.definitions``
 adds file and line to what is found here.
 """
 

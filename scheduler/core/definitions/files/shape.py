@@ -12,8 +12,8 @@ from typing import Any, get_args, get_origin
 
 from pydantic import ValidationError
 
-from scheduler.core.definition_files.model import FileModel, Model, ScheduleModel
-from scheduler.core.definition_files.words import did_you_mean, kind_of, listed, not_text, shown
+from scheduler.core.definitions.files.model import FileModel, Model, ScheduleModel
+from scheduler.core.definitions.files.words import did_you_mean, kind_of, listed, not_text, shown
 from scheduler.core.storable import Path
 
 

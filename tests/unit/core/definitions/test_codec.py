@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.codec import (
+from scheduler.core.definitions.codec import (
     definition_from_json,
     definition_hash,
     definition_to_json,

@@ -1,0 +1,1 @@
+"""Definitions: read from files, checked, warned about, compared, and stored as JSON."""
