@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from scheduler.core.new_job import Enqueued as Enqueued
-    from scheduler.core.new_job import NewJob as NewJob
+    from scheduler.core.jobs.new_job import Enqueued as Enqueued
+    from scheduler.core.jobs.new_job import NewJob as NewJob
     from scheduler.core.time.occurrences import firings as firings
     from scheduler.errors import ConfigError as ConfigError
     from scheduler.errors import DefinitionError as DefinitionError
@@ -31,11 +31,11 @@ _PLACES = {
     "ConfigError": "scheduler.errors",
     "DefinitionError": "scheduler.errors",
     "Discard": "scheduler.handlers",
-    "Enqueued": "scheduler.core.new_job",
+    "Enqueued": "scheduler.core.jobs.new_job",
     "Hold": "scheduler.handlers",
     "Job": "scheduler.handlers",
     "LeaseLost": "scheduler.handlers",
-    "NewJob": "scheduler.core.new_job",
+    "NewJob": "scheduler.core.jobs.new_job",
     "Retry": "scheduler.handlers",
     "enqueue": "scheduler.services.enqueue",
     "enqueue_async": "scheduler.services.enqueue",

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from scheduler.core.definitions.diff import Change, ChangeKind, diff_definitions
+from scheduler.core.ledger.planning import Horizon, extension
 from scheduler.core.models import Definition, DefinitionSet
-from scheduler.core.planning import Horizon, extension
 from scheduler.core.time.localtime import tz_version
 from scheduler.core.time.occurrences import compile_timing
 from scheduler.errors import ConfigError, DefinitionError, Problem, TransientStorageError

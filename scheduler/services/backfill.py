@@ -16,7 +16,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from scheduler.core.gaps import Gap, GapKind
+from scheduler.core.ledger.gaps import Gap, GapKind
 from scheduler.core.models import OccurrenceState
 from scheduler.errors import ConfigError, NotFound
 from scheduler.services.collector import collector_paused

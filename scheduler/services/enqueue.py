@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, TypedDict, Unpack
 
-from scheduler.core.new_job import Enqueued, NewJob, job_document
+from scheduler.core.jobs.new_job import Enqueued, NewJob, job_document
 from scheduler.errors import ConfigError
 from scheduler.storage import operating
 from scheduler.storage.database import Connection, transaction

@@ -7,10 +7,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, time
 from typing import Any
 
-from scheduler.core.date_search import Moment, matching_dates, nearest_dates, shown_dates, shown_moment, timezone_of
-from scheduler.core.history import Expected, History, RevisionSpan, revision_at
+from scheduler.core.jobs.progress import describe_progress
+from scheduler.core.ledger.date_search import (
+    Moment,
+    matching_dates,
+    nearest_dates,
+    shown_dates,
+    shown_moment,
+    timezone_of,
+)
+from scheduler.core.ledger.history import Expected, History, RevisionSpan, revision_at
 from scheduler.core.models import CalendarRule
-from scheduler.core.progress import describe_progress
 from scheduler.core.time.describe import describe_rule, notes
 from scheduler.core.time.durations import format_duration
 from scheduler.core.time.localtime import local_clock

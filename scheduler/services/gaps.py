@@ -1,7 +1,7 @@
 """Gaps: expected dates against the ledger, over any range of history, without a ticker running.
 
-Expected dates come from the revision in force at each logical date (``core.history``); a schedule that was pruned is
-looked at from its ``ledger_from`` on. Filling is ``services.backfill``'s.
+Expected dates come from the revision in force at each logical date (``core.ledger.history``); a schedule that was
+pruned is looked at from its ``ledger_from`` on. Filling is ``services.backfill``'s.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 
-from scheduler.core.gaps import DEFAULT_KINDS, Gap, GapKind, Ledger, Recorded, compare
-from scheduler.core.history import History, expected_between
+from scheduler.core.ledger.gaps import DEFAULT_KINDS, Gap, GapKind, Ledger, Recorded, compare
+from scheduler.core.ledger.history import History, expected_between
 from scheduler.core.models import OccurrenceState
 from scheduler.core.time.localtime import instant_of, local_clock
 from scheduler.errors import ConfigError, NotFound

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from scheduler.core.date_search import matching_dates, nearest_dates, shown_dates, shown_moment
-from scheduler.core.history import Expected, History
 from scheduler.core.jobs.actions import JobSelection
+from scheduler.core.ledger.date_search import matching_dates, nearest_dates, shown_dates, shown_moment
+from scheduler.core.ledger.history import Expected, History
 from scheduler.errors import ConfigError, NotFound
 from scheduler.storage import operating
 from scheduler.storage.backfills import waive_date as storage_waive

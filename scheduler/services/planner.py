@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from scheduler.core.planning import LARGEST_MOVE, Horizon, extension, horizon_of, replanned
+from scheduler.core.ledger.planning import LARGEST_MOVE, Horizon, extension, horizon_of, replanned
 from scheduler.core.time.localtime import tz_version
 from scheduler.storage.database import Connection, database_now, transaction
 from scheduler.storage.queries import execute, fetch_value

@@ -9,7 +9,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from scheduler.core.history import Expected
+from scheduler.core.ledger.history import Expected
 from scheduler.storage.database import Connection
 from scheduler.storage.packing import Packed, pack
 from scheduler.storage.queries import execute, fetch, fetch_value

@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+from scheduler.core.jobs.progress import Progress
 from scheduler.core.models import AttemptOutcome
-from scheduler.core.progress import Progress
 from scheduler.handlers import Job
 from scheduler.storage.database import Connection
 from scheduler.storage.queries import execute, fetch, fetch_value, fetch_values

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
-from scheduler.core.history import Expected, History, fixed_revisions
+from scheduler.core.ledger.history import Expected, History, fixed_revisions
 from scheduler.core.time.localtime import tz_version
 from scheduler.storage.database import Connection
 from scheduler.storage.queries import fetch, fetch_value

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from psycopg import errors as pg
 
 from scheduler.core.jobs.actions import JobSelection
-from scheduler.core.new_job import Enqueued
+from scheduler.core.jobs.new_job import Enqueued
 from scheduler.errors import ConfigError, StorageError
 from scheduler.storage.database import Connection
 from scheduler.storage.queries import fetch, fetch_value, fetch_values

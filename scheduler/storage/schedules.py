@@ -14,7 +14,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from scheduler.core.definitions.codec import definition_from_json
-from scheduler.core.history import Expected, History, RevisionSpan
+from scheduler.core.ledger.history import Expected, History, RevisionSpan
 from scheduler.core.models import Definition
 from scheduler.core.time.localtime import tz_version
 from scheduler.storage.database import FAR_PAST, Connection

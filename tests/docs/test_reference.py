@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from scheduler.core.definitions.files.model import CalendarModel, FileModel, LimitModel, RunModel, ScheduleModel
-from scheduler.core.gaps import GapKind
+from scheduler.core.ledger.gaps import GapKind
 from scheduler.core.models import FINAL_STATUSES, JOB_TRANSITIONS, AttemptOutcome, JobStatus, OccurrenceState
 from scheduler.core.time.durations import format_duration
 from scheduler.interfaces.cli.main import app

@@ -1,7 +1,7 @@
 """Definitions changed at any instant of a virtual history: no date is lost, none is made twice, the past never fires.
 
 The real apply, planner and ``sched.fire`` run at moments of the test's choosing. What was expected is written down a
-second time here, change by change, and compared with ``core.history`` and with the ledger.
+second time here, change by change, and compared with ``core.ledger.history`` and with the ledger.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scheduler.core.history import expected_between
+from scheduler.core.ledger.history import expected_between
 from scheduler.core.models import (
     CalendarRule,
     Catchup,

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 
-from scheduler.core.history import expected_between
+from scheduler.core.ledger.history import expected_between
 from scheduler.core.models import Catchup, CatchupPolicy, Cron, Definition, DefinitionSet, Every, OverlapPolicy, Timing
 from scheduler.services.apply import apply_definitions
 from scheduler.services.planner import Planner

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from scheduler.core.new_job import NAME_BYTES, Enqueued, NewJob
+from scheduler.core.jobs.new_job import NAME_BYTES, Enqueued, NewJob
 from scheduler.core.storable import DEPTH_LIMIT
 from scheduler.errors import ConfigError
 from scheduler.services.enqueue import enqueue, enqueue_many

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.gaps import Gap, GapKind
-from scheduler.core.history import History
+from scheduler.core.ledger.gaps import Gap, GapKind
+from scheduler.core.ledger.history import History
 from scheduler.core.models import Cron, Definition, DefinitionSet, Every, Timing
 from scheduler.errors import ConfigError, NotFound, StorageError
 from scheduler.services.apply import apply_definitions

@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scheduler.core.gaps import Gap, GapKind
-from scheduler.core.history import History, expected_between
+from scheduler.core.ledger.gaps import Gap, GapKind
+from scheduler.core.ledger.history import History, expected_between
+from scheduler.core.ledger.planning import LARGEST_MOVE
 from scheduler.core.models import Catchup, CatchupPolicy, Cron, Definition, DefinitionSet, Timing
-from scheduler.core.planning import LARGEST_MOVE
 from scheduler.core.time.localtime import tz_version
 from scheduler.services.apply import apply_definitions
 from scheduler.services.backfill import BackfillRequest, BackfillResult, fill_gaps

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 
-from scheduler.core.gaps import DEFAULT_KINDS, Gap, GapKind
-from scheduler.core.history import Expected
+from scheduler.core.ledger.gaps import DEFAULT_KINDS, Gap, GapKind
+from scheduler.core.ledger.history import Expected
 from scheduler.core.models import Occurrence
 from scheduler.interfaces.cli.gap_calendar import drawn
 

@@ -21,6 +21,18 @@ RANK = {**dict.fromkeys(LEAVES, 0), "core": 1, "storage": 2, "services": 3, "lab
 # Parts of services that others may use; the rest is composed in interfaces. Executors run what the worker claimed.
 SHARED_SERVICES = {"collector": None, "loop": None, "executors": {"worker"}}
 
+# Subjects of core, and those that each may use beside models and storable: time below, the rest beside each other.
+CORE_MAY_USE: dict[str, set[str]] = {
+    "models": set(),
+    "storable": set(),
+    "time": {"time"},
+    "ledger": {"ledger", "time"},
+    "definitions": {"definitions", "time"},
+    "jobs": {"jobs", "time"},
+    "pgcron": set(),
+}
+CORE_SHARED = {"models", "storable"}
+
 # Examples are written as a user would: with the public names only.
 EXAMPLES_MAY_IMPORT = {"scheduler", "scheduler.handlers"}
 
@@ -100,7 +112,18 @@ def own_import(importer: str, target: str) -> str | None:
         return f"{part(importer)} imports {target}, which lies above it"
     if part(importer) == part(target) == "services":
         return service_import(importer, target)
+    if part(importer) == part(target) == "core":
+        return core_import(importer, target)
     return None
+
+
+def core_import(importer: str, target: str) -> str | None:
+    mine, other = ([*name.split("."), ""][2] for name in (importer, target))
+    if not mine:
+        return None
+    if mine not in CORE_MAY_USE:
+        return f"core.{mine} belongs to no subject"
+    return None if other in CORE_MAY_USE[mine] | CORE_SHARED else f"core.{mine} imports {target}"
 
 
 def service_import(importer: str, target: str) -> str | None:
@@ -162,6 +185,9 @@ def test_imports_point_one_way(module: Module) -> None:
         ("scheduler.core.models", "import datetime\nseen = datetime.date.today()"),
         ("scheduler.core.models", "text = open('file').read()"),
         ("scheduler.core.time.occurrences", "import croniter"),
+        ("scheduler.core.time.dates", "from scheduler.core.ledger.history import History"),
+        ("scheduler.core.jobs.new_job", "from scheduler.core.definitions import codec"),
+        ("scheduler.core.extra", "from scheduler.core import models"),
         ("scheduler.core.time.rrule_times", "from dateutil import rrule"),
         ("scheduler.errors", "from scheduler.core.models import JobStatus"),
         ("scheduler.storage.jobs", "from scheduler.services import worker"),
@@ -192,6 +218,10 @@ def test_a_wrong_import_is_found(importer: str, line: str) -> None:
         ("scheduler.core.time.cron", "import croniter"),
         ("scheduler.core.time.rrule_check", "def f():\n    from dateutil import rrule"),
         ("scheduler.core.time.occurrences", "from scheduler.core.time.cron import parse_cron"),
+        (
+            "scheduler.core.ledger.gaps",
+            "from scheduler.core.time import dates\nfrom scheduler.core.models import JobStatus",
+        ),
         ("scheduler.storage.jobs", "import psycopg\nimport logging\nfrom scheduler.core import models"),
         ("scheduler.services.tick", "from scheduler.services.loop import Loop\nfrom scheduler.storage import jobs"),
         ("scheduler.services.worker.worker", "from scheduler.services.worker.heartbeat import Heartbeat"),

@@ -1,7 +1,7 @@
 """Warnings about definitions that are valid but may not mean what their author thinks.
 
-Pure: definitions and a moment in, warnings out. Errors are found by ``core.definitions.files``; ``services.definitions``
-adds file and line to what is found here.
+Pure: definitions and a moment in, warnings out. Errors are found by ``files``; ``services.definitions`` adds file
+and line to what is found here.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from scheduler.interfaces.cli.output import counted, print_json, print_line, pro
 from scheduler.interfaces.cli.session import connected, settings_of
 
 if TYPE_CHECKING:
-    from scheduler.core.gaps import Gap
+    from scheduler.core.ledger.gaps import Gap
     from scheduler.services.backfill import BackfillRequest, BackfillResult
     from scheduler.services.gaps import GapReport
     from scheduler.storage.database import Connection

@@ -7,11 +7,11 @@ from dataclasses import replace
 from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
-from scheduler.core.gaps import GapKind
+from scheduler.core.ledger.gaps import GapKind
 from scheduler.interfaces.cli.output import printable
 
 if TYPE_CHECKING:
-    from scheduler.core.gaps import Gap
+    from scheduler.core.ledger.gaps import Gap
     from scheduler.services.gaps import GapReport, GapRequest
 
 DAYS_DRAWN = 400

@@ -10,7 +10,7 @@ from scheduler.interfaces.cli.options import choice, moment
 from scheduler.interfaces.cli.output import print_table, progress, say
 
 if TYPE_CHECKING:
-    from scheduler.core.gaps import Gap
+    from scheduler.core.ledger.gaps import Gap
     from scheduler.services.gaps import GapReport, GapRequest
     from scheduler.storage.database import Connection
 
@@ -26,7 +26,7 @@ def gap_request(
     is_rerun: bool = False,
 ) -> GapRequest:
     """What to look for, from the texts of flags; with ``is_rerun`` also dates whose job has ended."""
-    from scheduler.core.gaps import DEFAULT_KINDS, INCLUDABLE, GapKind
+    from scheduler.core.ledger.gaps import DEFAULT_KINDS, INCLUDABLE, GapKind
     from scheduler.services.gaps import GapRequest
 
     included = {GapKind(choice(kind, "--include", [kind.value for kind in INCLUDABLE])) for kind in include or ()}

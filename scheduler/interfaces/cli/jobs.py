@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from scheduler.core.jobs.progress import describe_progress
 from scheduler.core.models import PRIORITIES
-from scheduler.core.progress import describe_progress
 from scheduler.errors import NotFound
 from scheduler.interfaces.cli import job_actions
 from scheduler.interfaces.cli.options import (
@@ -66,7 +66,7 @@ def enqueue(
       sched enqueue report.build --payload '{"month": "2026-03"}' --key report:2026-03
       sched enqueue mail.send --at 2026-03-01T08:00:00Z
     """
-    from scheduler.core.new_job import MOST_ATTEMPTS, SHORTEST_TIMEOUT, NewJob
+    from scheduler.core.jobs.new_job import MOST_ATTEMPTS, SHORTEST_TIMEOUT, NewJob
     from scheduler.services.enqueue import enqueue_job
 
     job = NewJob(

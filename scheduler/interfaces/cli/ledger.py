@@ -24,7 +24,7 @@ from scheduler.interfaces.cli.output import ago, counted, print_facts, print_jso
 from scheduler.interfaces.cli.session import connected
 
 if TYPE_CHECKING:
-    from scheduler.core.gaps import GapKind
+    from scheduler.core.ledger.gaps import GapKind
     from scheduler.services.gaps import GapReport
     from scheduler.storage.status import StatusSummary
 

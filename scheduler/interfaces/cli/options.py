@@ -83,7 +83,7 @@ def instant(text: str, flag: str) -> datetime:
 
 def required(text: str, flag: str) -> str:
     """A name or short text given on the command line. Raises ConfigError if it is empty, too long or not storable."""
-    from scheduler.core.new_job import name_fault
+    from scheduler.core.jobs.new_job import name_fault
 
     if fault := name_fault(text):
         raise ConfigError(f"{flag}: {fault}")

@@ -195,7 +195,7 @@ def _trigger_date(connection: Connection, name: str, when: str, asked: By, as_js
 
 
 def _fill_date(connection: Connection, name: str, logical_date: datetime, asked: By) -> BackfillResult:
-    from scheduler.core.gaps import DEFAULT_KINDS, GapKind
+    from scheduler.core.ledger.gaps import DEFAULT_KINDS, GapKind
     from scheduler.core.time.moments import instant_text
     from scheduler.services.backfill import BackfillRequest, fill_gaps
     from scheduler.services.gaps import GapRequest, find_gaps

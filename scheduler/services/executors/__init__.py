@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Protocol
 
-from scheduler.core.error_text import error_text, exception_text
+from scheduler.core.jobs.error_text import error_text, exception_text
+from scheduler.core.jobs.progress import Progress
 from scheduler.core.models import AttemptOutcome
-from scheduler.core.progress import Progress
 from scheduler.core.storable import place, storable, storage_faults
 from scheduler.handlers import Cancel, Detached, Discard, Hold, Job, LeaseLost, Retry
 from scheduler.storage.database import Connection, Database

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from scheduler.core.error_text import error_text
+from scheduler.core.jobs.error_text import error_text
 from scheduler.core.models import AttemptOutcome
 from scheduler.handlers import HandlerRegistry, Job
 from scheduler.services.executors import Execution, Executor, Function, failure

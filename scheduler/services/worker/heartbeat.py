@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterable
 
-from scheduler.core.progress import storable_progress
+from scheduler.core.jobs.progress import storable_progress
 from scheduler.errors import StorageError, TransientStorageError
 from scheduler.services.executors import Execution
 from scheduler.services.loop import Link

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 
-from scheduler.core.history import Expected, History, expected_between
+from scheduler.core.ledger.history import Expected, History, expected_between
 from scheduler.core.time.localtime import instant_of, local_clock
 from scheduler.core.time.moments import instant_text
 from scheduler.core.time.occurrences import next_occurrences, previous_occurrence

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.history import Expected, History, RevisionSpan, expected_ahead, expected_between, revision_at
+from scheduler.core.ledger.history import Expected, History, RevisionSpan, expected_ahead, expected_between, revision_at
 from scheduler.core.models import Cron, Timing
 
 GRACE = timedelta(minutes=2)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.progress import NOTE_LIMIT, Progress, describe_progress, storable_progress
+from scheduler.core.jobs.progress import NOTE_LIMIT, Progress, describe_progress, storable_progress
 from scheduler.handlers import Job
 from scheduler.services.executors import Execution
 from scheduler.storage.database import Database

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from scheduler.core.history import Expected, History, expected_ahead, expected_between
+from scheduler.core.ledger.history import Expected, History, expected_ahead, expected_between
 from scheduler.core.models import CatchupPolicy, Occurrence
 from scheduler.core.time.occurrences import due_lead
 

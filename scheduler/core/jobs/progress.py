@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from scheduler.core.error_text import error_text
+from scheduler.core.jobs.error_text import error_text
 
 NOTE_LIMIT = 200
 """How many characters of a note are kept; the row of a job should stay small, so that heartbeats stay HOT."""

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from scheduler.core.error_text import TEXT_LIMIT, error_text, exception_text
+from scheduler.core.jobs.error_text import TEXT_LIMIT, error_text, exception_text
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from scheduler.core.history import Expected, History, fixed_revisions
+from scheduler.core.ledger.history import Expected, History, fixed_revisions
 from scheduler.core.models import JobStatus, OccurrenceState
 
 

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pytest
 
-from scheduler.core.new_job import NewJob, job_document
+from scheduler.core.jobs.new_job import NewJob, job_document
 from scheduler.core.storable import DEPTH_LIMIT, place
 from scheduler.errors import ConfigError
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from scheduler.core.history import History, RevisionSpan
+from scheduler.core.ledger.history import History, RevisionSpan
+from scheduler.core.ledger.planning import NEVER, PG_CRON_HORIZON, TICK_HORIZON, extension, horizon_of
 from scheduler.core.models import CatchupPolicy, Cron, Rule, Timing
-from scheduler.core.planning import NEVER, PG_CRON_HORIZON, TICK_HORIZON, extension, horizon_of
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
